@@ -1,0 +1,132 @@
+/*
+ * compat.hpp: what differs between PostgreSQL 15 and 18, and nothing else.
+ *
+ * The code is written against the newest API; each entry gives older servers that API and names the release
+ * that changed it.
+ */
+#pragma once
+
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
+#error "likecount supports PostgreSQL 15 to 18"
+#endif
+
+/* 16: one ownership check for every kind of object */
+#if PG_VERSION_NUM < 160000
+#define object_ownercheck(classid, objectid, roleid)                                    \
+	((classid) == RelationRelationId	? pg_class_ownercheck((objectid), (roleid))     \
+	 : (classid) == DatabaseRelationId	? pg_database_ownercheck((objectid), (roleid))  \
+	 : (classid) == ExtensionRelationId ? pg_extension_ownercheck((objectid), (roleid)) \
+										: false)
+#define object_aclcheck(classid, objectid, roleid, mode)                                    \
+	((classid) == NamespaceRelationId ? pg_namespace_aclcheck((objectid), (roleid), (mode)) \
+									  : ACLCHECK_NO_PRIV)
+#endif
+
+/* 17: ALTER COLUMN SET EXPRESSION; a number that no subcommand has */
+#if PG_VERSION_NUM < 170000
+#define AT_SetExpression (-1)
+#endif
+
+/* 17: a custom wait event for extensions; before, the one that all extensions share */
+#if PG_VERSION_NUM < 170000
+#define WaitEventExtensionNew(name) ((void) (name), PG_WAIT_EXTENSION)
+#endif
+
+/* 18: the magic block carries name and version, and the old macro warns under -Wextra */
+#if PG_VERSION_NUM < 180000
+#define PG_MODULE_MAGIC_EXT(...) PG_MODULE_MAGIC
+#endif
+
+namespace likecount
+{
+/* 17: a virtual transaction id names a ProcNumber; before, a BackendId.  Pid of its process, 0: it has ended. */
+inline int
+VirtualTransactionPid(const VirtualTransactionId &vxid)
+{
+#if PG_VERSION_NUM >= 170000
+	PGPROC *proc =
+		vxid.procNumber == INVALID_PROC_NUMBER ? nullptr : ProcNumberGetProc(vxid.procNumber);
+#else
+	PGPROC *proc = vxid.backendId == InvalidBackendId ? nullptr : BackendIdGetProc(vxid.backendId);
+#endif
+	return proc == nullptr ? 0 : proc->pid;
+}
+
+/* 18: a deferrable primary key can be asked for */
+inline Oid
+PrimaryKeyOf(Relation table)
+{
+#if PG_VERSION_NUM >= 180000
+	return RelationGetPrimaryKeyIndex(table, false);
+#else
+	return RelationGetPrimaryKeyIndex(table);
+#endif
+}
+
+/* 18: index_beginscan takes a place for instrumentation */
+inline IndexScanDesc
+BeginIndexScan(Relation table, Relation index, Snapshot snapshot, int nkeys)
+{
+#if PG_VERSION_NUM >= 180000
+	return index_beginscan(table, index, snapshot, nullptr, nkeys, 0);
+#else
+	return index_beginscan(table, index, snapshot, nkeys, 0);
+#endif
+}
+
+/* 16: an update may concern summarizing indexes only; before, all indexes or none.  True: entries are needed. */
+inline bool
+UpdateTableTuple(Relation table, ItemPointer tid, TupleTableSlot *row, Snapshot snapshot,
+				 bool *only_summarizing)
+{
+#if PG_VERSION_NUM >= 160000
+	TU_UpdateIndexes update_indexes;
+
+	simple_table_tuple_update(table, tid, row, snapshot, &update_indexes);
+	*only_summarizing = update_indexes == TU_Summarizing;
+	return update_indexes != TU_None;
+#else
+	bool update_indexes;
+
+	simple_table_tuple_update(table, tid, row, snapshot, &update_indexes);
+	*only_summarizing = false;
+	return update_indexes;
+#endif
+}
+
+inline void
+InsertIndexEntries(ResultRelInfo *result, TupleTableSlot *row, EState *estate, bool update,
+				   bool only_summarizing)
+{
+#if PG_VERSION_NUM >= 160000
+	list_free(
+		ExecInsertIndexTuples(result, row, estate, update, false, nullptr, NIL, only_summarizing));
+#else
+	(void) only_summarizing;
+	list_free(ExecInsertIndexTuples(result, row, estate, update, false, nullptr, NIL));
+#endif
+}
+
+/* 17: MyProcNumber counts from 0; before, MyBackendId counts from 1 */
+inline int
+MyBackendIndex()
+{
+#if PG_VERSION_NUM >= 170000
+	return MyProcNumber;
+#else
+	return MyBackendId - 1;
+#endif
+}
+
+/* 16: expression_tree_walker is a macro that casts the walker; before, it takes a function without prototype */
+inline bool
+WalkExpression(Node *node, bool (*walker)(Node *, void *), void *context)
+{
+#if PG_VERSION_NUM >= 160000
+	return expression_tree_walker(node, walker, context);
+#else
+	return expression_tree_walker(
+		node, reinterpret_cast<bool (*)()>(reinterpret_cast<void (*)()>(walker)), context);
+#endif
+}
+} // namespace likecount

@@ -1,0 +1,20 @@
+/*
+ * init.hpp: the settings (see init.cpp; docs/settings.md describes them).
+ */
+#pragma once
+
+#include "pg.hpp"
+
+namespace likecount
+{
+/* The largest audit_rate. */
+constexpr int kLargestAudit = 1000;
+
+extern int guc_flush_interval; /* ms */
+extern int guc_flush_batch;	   /* deltas */
+extern int guc_max_workers;
+extern int guc_idle_timeout; /* s */
+extern bool guc_worker;
+extern int guc_node;
+extern int guc_audit_rate; /* posts per minute */
+} // namespace likecount
