@@ -1,5 +1,5 @@
 /*
- * attach.hpp: set-up, generation and adoption of counters (see attach.cpp).
+ * attach.hpp: adoption, as the worker's turn and flush() call it (see adopt.cpp).
  */
 #pragma once
 

@@ -395,13 +395,19 @@ SubXactCallback(SubXactEvent event, SubTransactionId, SubTransactionId, void *)
 	at_commit.level = Min(at_commit.level, level - 1);
 }
 
-/* True when a process of ours does this database's upkeep.  A glance without the lock: a wrong answer costs a chunk. */
+/* True when a process of ours does this database's upkeep. */
 bool
 WorkerServes()
 {
 	DatabaseShared *database = MyDatabase(false);
 
-	return database != nullptr && database->worker_pid != 0;
+	if (database == nullptr)
+		return false;
+	LWLockAcquire(RegistryLock(), LW_SHARED);
+	bool serves = database->worker_pid != 0;
+
+	LWLockRelease(RegistryLock());
+	return serves;
 }
 
 bool
