@@ -73,6 +73,7 @@ WriteHome(int32 counter)
 	SpiExecute("UPDATE likecount._counter SET home_system = $2, home_database = $3 WHERE id = $1",
 			   &args, SPI_OK_UPDATE);
 }
+
 /* Without an index on the post every chunk reads the whole source, so few chunks; their posts fit in memory. */
 constexpr int64 kUnindexedChunk = 1000000;
 /* More posts than this are recounted by a walk. */
@@ -441,14 +442,25 @@ TakeRequests()
 {
 	if (SpiExecute("SELECT FROM likecount._request LIMIT 1", nullptr, SPI_OK_SELECT) == 0)
 		return false;
-	SpiExecute(
+	uint64 rows = SpiExecute(
 		"WITH taken AS (DELETE FROM likecount._request RETURNING counter, reason)"
-		" UPDATE likecount._counter c SET state = CASE state WHEN 'adopting' THEN state ELSE "
-		"'backfilling' END,"
-		" reason = t.reason, walk_after = NULL, walk_done = 0, walk_total = NULL, walk_drift = 0"
-		" FROM taken t WHERE c.id = t.counter",
-		nullptr, SPI_OK_UPDATE);
-	InvalidateCounters();
+		" SELECT c.id, c.state = 'adopting', pg_catalog.min(t.reason)"
+		" FROM taken t JOIN likecount._counter c ON c.id = t.counter GROUP BY c.id, c.state",
+		nullptr, SPI_OK_SELECT);
+	SPITupleTable *table = SPI_tuptable;
+
+	for (uint64 i = 0; i < rows; i++)
+	{
+		bool isnull;
+		HeapTuple row = table->vals[i];
+		int32 counter = DatumGetInt32(SPI_getbinval(row, table->tupdesc, 1, &isnull));
+		/* One that is being adopted is recounted anyway. */
+		bool adopting = DatumGetBool(SPI_getbinval(row, table->tupdesc, 2, &isnull));
+		Datum reason = SPI_getbinval(row, table->tupdesc, 3, &isnull);
+
+		SetState(counter, adopting ? State::kAdopting : State::kBackfilling,
+				 TextDatumGetCString(reason));
+	}
 	return true;
 }
 
@@ -479,10 +491,11 @@ SetState(int32 counter, State state, const char *reason)
 		"UPDATE likecount._counter SET state = $2, reason = $3, walk_after = NULL, walk_done = 0,"
 		" walk_total = NULL, walk_drift = 0 WHERE id = $1",
 		&args, SPI_OK_UPDATE);
-	if (state == State::kBackfilling)
+	if (state != State::kRepairing)
 		ForgetTodo(counter);
 	InvalidateCounters();
 }
+
 bool
 BackfillStep(const Counter *counter)
 {
