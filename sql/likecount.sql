@@ -274,7 +274,8 @@ COMMENT ON FUNCTION likecount.reset_stats() IS 'sets the cumulative numbers of t
 -- Views
 
 CREATE FUNCTION likecount._counter_facts(counter integer,
-        OUT source regclass, OUT slots regclass, OUT path_reason text, OUT locked_by integer) RETURNS record
+        OUT source regclass, OUT slots regclass, OUT path_reason text, OUT insert_path text, OUT insert_reason text,
+        OUT locked_by integer) RETURNS record
     LANGUAGE c VOLATILE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', $$likecount_counter_facts$$;
 
 COMMENT ON FUNCTION likecount._counter_facts(integer) IS 'behind the view counters: what the catalogs alone do not tell; nulls for a counter that is gone';
@@ -288,6 +289,8 @@ SELECT c.id,
        capture.state AS capture,
        CASE WHEN f.path_reason IS NULL THEN 'queue' ELSE 'journal' END AS path,
        f.path_reason,
+       f.insert_path,
+       f.insert_reason,
        c.mode,
        c.state,
        c.reason,
@@ -361,6 +364,8 @@ COMMENT ON COLUMN likecount.counters.owner IS 'owner of the source';
 COMMENT ON COLUMN likecount.counters.capture IS 'the capture triggers: enabled; always (also rows that logical replication applies); mixed, or replica: not all of them fire in both cases; disabled, or missing: changes are not counted';
 COMMENT ON COLUMN likecount.counters.path IS 'where deltas of plain inserts go: queue (unlogged) or journal (logged, costs more WAL)';
 COMMENT ON COLUMN likecount.counters.path_reason IS 'why the deltas go to the journal; NULL: they take the queue';
+COMMENT ON COLUMN likecount.counters.insert_path IS 'how likes are inserted by the counter''s function: fast, or executor (an INSERT statement); NULL: it has none';
+COMMENT ON COLUMN likecount.counters.insert_reason IS 'why it has to be a statement; NULL: it has not';
 COMMENT ON COLUMN likecount.counters.mode IS 'how deltas reach the totals; queued: the worker moves them';
 COMMENT ON COLUMN likecount.counters.state IS 'adopting: registered, older writers still run; backfilling: every post is being recounted; repairing: those that a crash may have left wrong are; active';
 COMMENT ON COLUMN likecount.counters.reason IS 'why the counter is in this state';

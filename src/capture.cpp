@@ -462,26 +462,25 @@ Matches(FunctionCallInfo fcinfo, const Captured *captured, TupleTableSlot *row)
 
 /* Captures one row that appeared (+1) or went (-1); insert: by a plain INSERT. */
 void
-CaptureRow(FunctionCallInfo fcinfo, const Captured *captured, TupleTableSlot *row, int64 delta,
-		   bool insert)
+CaptureRow(const Captured &captured, TupleTableSlot *row, int64 delta, bool insert)
 {
 	bool isnull;
-	Datum post = slot_getattr(row, captured->post_att, &isnull);
+	Datum post = slot_getattr(row, captured.post_att, &isnull);
 
-	if (isnull || !Matches(fcinfo, captured, row))
+	if (isnull)
 		return;
 	/* A row that was there before attach and was never counted may still go. */
-	if (delta < 0 && !KeyFits(captured->post_type, post))
+	if (delta < 0 && !KeyFits(captured.post_type, post))
 		return;
 
-	Entry change = Change(*captured, KeyFromDatum(captured->post_type, post), delta);
+	Entry change = Change(captured, KeyFromDatum(captured.post_type, post), delta);
 
 	if (insert)
 	{
 		change.marked = false;
-		if (captured->queueable)
+		if (captured.queueable)
 		{
-			Datum liked_at = slot_getattr(row, captured->time_att, &isnull);
+			Datum liked_at = slot_getattr(row, captured.time_att, &isnull);
 
 			if (!isnull)
 			{
@@ -491,6 +490,15 @@ CaptureRow(FunctionCallInfo fcinfo, const Captured *captured, TupleTableSlot *ro
 		}
 	}
 	Add(change);
+}
+
+/* The same for the trigger's row, if it counts. */
+void
+CaptureIfCounted(FunctionCallInfo fcinfo, const Captured &captured, TupleTableSlot *row,
+				 int64 delta, bool insert)
+{
+	if (Matches(fcinfo, &captured, row))
+		CaptureRow(captured, row, delta, insert);
 }
 
 Datum
@@ -523,13 +531,13 @@ Capture(FunctionCallInfo fcinfo)
 			AppendRequest(c.counter, "a part of the source was truncated");
 	}
 	else if (TRIGGER_FIRED_BY_INSERT(trigger->tg_event))
-		CaptureRow(fcinfo, &c, trigger->tg_trigslot, 1, true);
+		CaptureIfCounted(fcinfo, c, trigger->tg_trigslot, 1, true);
 	else if (TRIGGER_FIRED_BY_DELETE(trigger->tg_event))
-		CaptureRow(fcinfo, &c, trigger->tg_trigslot, -1, false);
+		CaptureIfCounted(fcinfo, c, trigger->tg_trigslot, -1, false);
 	else
 	{
-		CaptureRow(fcinfo, &c, trigger->tg_trigslot, -1, false);
-		CaptureRow(fcinfo, &c, trigger->tg_newslot, 1, false);
+		CaptureIfCounted(fcinfo, c, trigger->tg_trigslot, -1, false);
+		CaptureIfCounted(fcinfo, c, trigger->tg_newslot, 1, false);
 	}
 	return PointerGetDatum(nullptr);
 }
@@ -550,6 +558,12 @@ OwnDelta(int32 counter, const Key &post)
 	for (int i = FindTop({counter, post}); i >= 0; i = entries[i].below)
 		sum += entries[i].delta;
 	return sum;
+}
+
+void
+CaptureInsert(const Captured &captured, TupleTableSlot *row)
+{
+	CaptureRow(captured, row, 1, true);
 }
 
 void

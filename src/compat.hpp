@@ -107,6 +107,68 @@ InsertIndexEntries(ResultRelInfo *result, TupleTableSlot *row, EState *estate, b
 #endif
 }
 
+/* ... of an INSERT ... ON CONFLICT DO NOTHING; conflict: another session was faster */
+inline void
+InsertIndexEntriesSpeculative(ResultRelInfo *result, TupleTableSlot *row, EState *estate,
+							  bool *conflict, List *arbiters)
+{
+#if PG_VERSION_NUM >= 160000
+	list_free(ExecInsertIndexTuples(result, row, estate, false, true, conflict, arbiters, false));
+#else
+	list_free(ExecInsertIndexTuples(result, row, estate, false, true, conflict, arbiters));
+#endif
+}
+
+/* 18: the row may be in the table already */
+inline bool
+CheckIndexConstraints(ResultRelInfo *result, TupleTableSlot *row, EState *estate, ItemPointer there,
+					  List *arbiters)
+{
+#if PG_VERSION_NUM >= 180000
+	ItemPointerData none;
+
+	ItemPointerSetInvalid(&none);
+	return ExecCheckIndexConstraints(result, row, estate, there, &none, arbiters);
+#else
+	return ExecCheckIndexConstraints(result, row, estate, there, arbiters);
+#endif
+}
+
+/* 16: the privileges that a query needs stand apart from its range table; these make and check them */
+inline void
+AskPrivileges(Relation relation, AclMode mode, Bitmapset *selected, Bitmapset *inserted,
+			  List **range_table, List **permissions)
+{
+	RangeTblEntry *rte = makeNode(RangeTblEntry);
+
+	rte->rtekind = RTE_RELATION;
+	rte->relid = RelationGetRelid(relation);
+	rte->relkind = relation->rd_rel->relkind;
+	rte->rellockmode = RowExclusiveLock;
+#if PG_VERSION_NUM >= 160000
+	RTEPermissionInfo *asked = addRTEPermissionInfo(permissions, rte);
+#else
+	RangeTblEntry *asked = rte;
+
+	(void) permissions;
+#endif
+	asked->requiredPerms = mode;
+	asked->selectedCols = selected;
+	asked->insertedCols = inserted;
+	*range_table = lappend(*range_table, rte);
+}
+
+inline void
+CheckPrivileges(List *range_table, List *permissions)
+{
+#if PG_VERSION_NUM >= 160000
+	(void) ExecCheckPermissions(range_table, permissions, true);
+#else
+	(void) permissions;
+	(void) ExecCheckRTPerms(range_table, true);
+#endif
+}
+
 /* 17: MyProcNumber counts from 0; before, MyBackendId counts from 1 */
 inline int
 MyBackendIndex()

@@ -19,6 +19,7 @@
  * read from the slots without the executor.
  */
 #include "counter.hpp"
+#include "insert.hpp"
 #include "only_where.hpp"
 #include "slots.hpp"
 
@@ -538,10 +539,13 @@ bool
 InsertLike(const Counter &counter, Datum post, Datum user)
 {
 	Datum values[2] = {post, user};
+	bool inserted;
+
+	if (FastInsert(counter, post, user, &inserted))
+		return inserted;
 
 	SPI_connect();
-	bool inserted = Run(counter, Statement::kInsert, values, SPI_OK_INSERT) == 1;
-
+	inserted = Run(counter, Statement::kInsert, values, SPI_OK_INSERT) == 1;
 	SPI_finish();
 	return inserted;
 }

@@ -15,6 +15,7 @@
  */
 #include "attach.hpp"
 #include "init.hpp"
+#include "insert.hpp"
 #include "queue.hpp"
 #include "registration.hpp"
 #include "shmem.hpp"
@@ -253,9 +254,34 @@ likecount_status(PG_FUNCTION_ARGS)
 	return RowResult(fcinfo, &row);
 }
 
+/* Adds how a like of the counter is inserted, and why; without waiting for the source's lock. */
+void
+AddInsertPath(Row *row, const Counter *counter)
+{
+	Relation source = nullptr;
+	const char *path = nullptr;
+	const char *reason = nullptr;
+
+	if (counter->user_att == InvalidAttrNumber || counter->has_where)
+		reason = "the counter has no function that inserts";
+	else if (!ConditionalLockRelationOid(counter->source, AccessShareLock))
+		reason = "the source is locked";
+	else
+	{
+		source = try_table_open(counter->source, NoLock);
+		reason = source == nullptr ? "the source is gone" : StatementReason(*counter, source);
+		path = reason == nullptr ? "fast" : "executor";
+		if (source != nullptr)
+			table_close(source, NoLock);
+		UnlockRelationOid(counter->source, AccessShareLock);
+	}
+	row->AddText(path);
+	row->AddText(reason);
+}
+
 /*
  * likecount_counter_facts tells the view counters what the catalogs alone do not: where a
- * counter's source is, why its deltas take the journal, who holds its lock.  All null for a state
+ * counter's source is, why its deltas take the journal, how likes are inserted, who holds its lock.  All null for a state
  * row that is not valid any more.
  */
 Datum
@@ -267,7 +293,7 @@ likecount_counter_facts(PG_FUNCTION_ARGS)
 
 	if (counter == nullptr)
 	{
-		for (int i = 0; i < 4; i++)
+		for (int i = 0; i < 6; i++)
 			row.Add((Datum) 0, true);
 		return RowResult(fcinfo, &row);
 	}
@@ -282,6 +308,7 @@ likecount_counter_facts(PG_FUNCTION_ARGS)
 	row.Add(ObjectIdGetDatum(counter->source));
 	row.Add(ObjectIdGetDatum(counter->slots));
 	row.AddText(reason);
+	AddInsertPath(&row, counter);
 	row.AddPid(CounterLockHolder(id));
 	return RowResult(fcinfo, &row);
 }

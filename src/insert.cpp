@@ -1,0 +1,497 @@
+/*
+ * insert.cpp: one like into the source, without a plan where that is the same.
+ *
+ * An INSERT of one row spends more on building up and taking down its plan than on the row.  For a table whose INSERT
+ * has nothing to do but to store two keys, constants and the time, this does what the executor's ModifyTable would do
+ * with it, by the executor's own functions: privileges, a look into the indexes that ON CONFLICT names, a speculative
+ * insert, the entries of all indexes with their unique and exclusion constraints, and again from the start when another
+ * session was faster.  Then it captures what the capture triggers would have captured.
+ *
+ * Whatever else a table asks of an INSERT stays with the statement: see Refusal(), which lists it.  The answer is kept
+ * per counter until the source changes, as plans are.  What can change without that is looked at on each call: the
+ * replication role, which decides which triggers fire, and modules that want to see each statement's privileges checked.
+ *
+ * Two things differ from the statement, and no row can show them: modules that watch statements (pg_stat_statements
+ * with track = all) see the outer call alone, and an error's context does not quote the INSERT.
+ */
+#include "insert.hpp"
+
+#include "capture.hpp"
+#include "names.hpp"
+
+namespace likecount
+{
+namespace
+{
+/* Capture triggers, each of a counter, that one table may have here. */
+constexpr int kMaxCaptures = 4;
+
+/* Where a column's value comes from. */
+enum class From : uint8
+{
+	kPost,
+	kUser,
+	kConstant,
+	kClock,
+	kTransactionStart,
+	kStatementStart,
+};
+
+struct Column
+{
+	From from;
+	bool isnull;
+	Datum value; /* of a constant */
+};
+
+/* What the insert of one counter needs to know of its source; not changed once it is made. */
+struct InsertPlan
+{
+	MemoryContext context;
+	const char *refusal; /* nullptr: rows can be inserted without a statement */
+	Column *columns;
+	List *arbiters; /* the indexes that ON CONFLICT (post, user) infers */
+	List *range_table;
+	List *permissions; /* PostgreSQL 16 and later */
+	const char *verbs[kMaxCaptures];
+	int captures;
+};
+
+static_assert(kPlain<InsertPlan>);
+
+struct InsertEntry
+{
+	int32 counter;
+	Oid source;
+	bool stale;		  /* the source has changed since the plan was made */
+	InsertPlan *plan; /* nullptr: none yet */
+};
+
+static_assert(kPlain<InsertEntry>);
+
+HTAB *inserts = nullptr;
+/* Grows with every change of a source, so that whoever makes a plan sees that it is stale already. */
+uint64 changes = 0;
+
+bool
+IsForeignFunction(Oid function, void *)
+{
+	return function >= FirstUnpinnedObjectId;
+}
+
+/* True when an expression needs a function that somebody may replace without the table's knowing. */
+bool
+NeedsForeignFunction(Node *node, void *)
+{
+	return node != nullptr && (check_functions_in_node(node, IsForeignFunction, nullptr) ||
+							   WalkExpression(node, NeedsForeignFunction, nullptr));
+}
+
+/* Reads a default that is the time of something; false: it is not. */
+bool
+ReadTime(Node *node, Column *column)
+{
+	if (IsA(node, FuncExpr))
+	{
+		switch (reinterpret_cast<FuncExpr *>(node)->funcid)
+		{
+			case F_CLOCK_TIMESTAMP:
+				column->from = From::kClock;
+				return true;
+			case F_NOW:
+			case F_TRANSACTION_TIMESTAMP:
+				column->from = From::kTransactionStart;
+				return true;
+			case F_STATEMENT_TIMESTAMP:
+				column->from = From::kStatementStart;
+				return true;
+			default:
+				return false;
+		}
+	}
+	if (IsA(node, SQLValueFunction) &&
+		reinterpret_cast<SQLValueFunction *>(node)->op == SVFOP_CURRENT_TIMESTAMP)
+	{
+		column->from = From::kTransactionStart;
+		return true;
+	}
+	return false;
+}
+
+/* Finds out what a like leaves in a column; returns why it has to be a statement, or nullptr. */
+const char *
+ReadColumn(const Counter &counter, Relation source, Form_pg_attribute att, Column *column)
+{
+	*column = {From::kConstant, true, (Datum) 0};
+	if (att->attisdropped)
+		return nullptr;
+	/* The value of a domain is checked on its way into the row. */
+	if (get_typtype(att->atttypid) == TYPTYPE_DOMAIN)
+		return psprintf("column \"%s\" is of a domain", NameStr(att->attname));
+	if (att->attnum == counter.post_att || att->attnum == counter.user_att)
+	{
+		column->from = att->attnum == counter.post_att ? From::kPost : From::kUser;
+		return att->atttypmod < 0
+				   ? nullptr
+				   : psprintf("column \"%s\" has a limited length", NameStr(att->attname));
+	}
+
+	Node *value = att->attgenerated != '\0' ? nullptr : build_column_default(source, att->attnum);
+
+	if (att->attgenerated != '\0' || att->attidentity != '\0')
+		return psprintf("column \"%s\" is generated", NameStr(att->attname));
+	if (value != nullptr && !ReadTime(value, column))
+	{
+		if (!NeedsForeignFunction(value, nullptr))
+			value = eval_const_expressions(nullptr, value);
+		if (!IsA(value, Const))
+			return psprintf("the default of column \"%s\" is neither constant nor the time",
+							NameStr(att->attname));
+
+		auto *constant = reinterpret_cast<Const *>(value);
+
+		column->isnull = constant->constisnull;
+		column->value = constant->constvalue;
+	}
+	if (column->from == From::kConstant && column->isnull && att->attnotnull)
+		return psprintf("column \"%s\" is NOT NULL without a default", NameStr(att->attname));
+	return nullptr;
+}
+
+/* True for a trigger that captures each inserted row and does nothing else. */
+bool
+IsCapture(const Trigger &trigger, Oid capture)
+{
+	return trigger.tgfoid == capture && TRIGGER_FOR_AFTER(trigger.tgtype) &&
+		   TRIGGER_FOR_ROW(trigger.tgtype) && !trigger.tgdeferrable && trigger.tgqual == nullptr &&
+		   trigger.tgnewtable == nullptr && trigger.tgnargs > 0;
+}
+
+/* Reads what an INSERT fires; returns why it has to be a statement, or nullptr. */
+const char *
+ReadTriggers(Relation source, InsertPlan *plan)
+{
+	const TriggerDesc *triggers = source->trigdesc;
+	Oid capture = FunctionNamed("_capture", GetMembers()->schema);
+
+	for (int i = 0; triggers != nullptr && i < triggers->numtriggers; i++)
+	{
+		const Trigger &trigger = triggers->triggers[i];
+
+		if (!TRIGGER_FOR_INSERT(trigger.tgtype))
+			continue;
+		if (!IsCapture(trigger, capture))
+			return psprintf("trigger \"%s\" fires on INSERT", trigger.tgname);
+		if (trigger.tgenabled != TRIGGER_FIRES_ON_ORIGIN &&
+			trigger.tgenabled != TRIGGER_FIRES_ALWAYS)
+			continue;
+		if (plan->captures == kMaxCaptures)
+			return "many counters share the table";
+		plan->verbs[plan->captures++] = pstrdup(trigger.tgargs[0]);
+	}
+	return nullptr;
+}
+
+/* True when ON CONFLICT (post, user) infers an index: unique, over all rows, over exactly these columns. */
+bool
+IsArbiter(HeapTuple index, const Counter &counter)
+{
+	auto *form = reinterpret_cast<Form_pg_index>(GETSTRUCT(index));
+	AttrNumber a = form->indkey.values[0];
+
+	if (!form->indisvalid || !form->indisunique || form->indisexclusion || form->indnkeyatts != 2 ||
+		!heap_attisnull(index, Anum_pg_index_indpred, nullptr))
+		return false;
+
+	AttrNumber b = form->indkey.values[1];
+
+	return (a == counter.post_att && b == counter.user_att) ||
+		   (a == counter.user_att && b == counter.post_att);
+}
+
+/* Finds the indexes that ON CONFLICT infers, without a lock; returns why it has to be a statement, or nullptr. */
+const char *
+ReadArbiters(const Counter &counter, Relation source, InsertPlan *plan)
+{
+	ListCell *cell;
+	const char *refusal = nullptr;
+
+	foreach (cell, RelationGetIndexList(source))
+	{
+		HeapTuple index = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(lfirst_oid(cell)));
+
+		if (!HeapTupleIsValid(index))
+			continue;
+		if (IsArbiter(index, counter))
+		{
+			if (!reinterpret_cast<Form_pg_index>(GETSTRUCT(index))->indimmediate)
+				refusal = "the unique constraint is deferrable";
+			plan->arbiters = lappend_oid(plan->arbiters, lfirst_oid(cell));
+		}
+		ReleaseSysCache(index);
+	}
+	if (plan->arbiters == NIL)
+		refusal = "no unique index is over exactly the post and the user";
+	return refusal;
+}
+
+/* Fills in a plan; returns why an INSERT into this table has to be a statement, or nullptr. */
+const char *
+Refusal(const Counter &counter, Relation source, InsertPlan *plan)
+{
+	const FormData_pg_class *form = source->rd_rel;
+	const TupleConstr *constraints = RelationGetDescr(source)->constr;
+	Bitmapset *keys = nullptr;
+
+	if (form->relkind == RELKIND_PARTITIONED_TABLE)
+		return "the table is partitioned";
+	if (form->relkind != RELKIND_RELATION || form->relam != HEAP_TABLE_AM_OID)
+		return "the table is not an ordinary heap";
+	if (form->relispartition)
+		return "the table is a partition";
+	if (form->relrowsecurity)
+		return "row-level security is enabled";
+	if (source->rd_rules != nullptr)
+		return "the table has a rule";
+	if (constraints != nullptr && constraints->num_check > 0)
+		return "the table has a CHECK constraint";
+
+	const char *refusal = ReadTriggers(source, plan);
+
+	if (refusal == nullptr)
+		refusal = ReadArbiters(counter, source, plan);
+	plan->columns = palloc_array(Column, form->relnatts);
+	for (int i = 0; refusal == nullptr && i < form->relnatts; i++)
+		refusal = ReadColumn(counter, source, TupleDescAttr(RelationGetDescr(source), i),
+							 &plan->columns[i]);
+
+	/* What the statement would need: ON CONFLICT (post, user) reads the keys it names. */
+	keys = bms_add_member(keys, counter.post_att - FirstLowInvalidHeapAttributeNumber);
+	keys = bms_add_member(keys, counter.user_att - FirstLowInvalidHeapAttributeNumber);
+	AskPrivileges(source, ACL_INSERT | ACL_SELECT, keys, keys, &plan->range_table,
+				  &plan->permissions);
+	return refusal;
+}
+
+/* Makes a plan in the current memory context. */
+InsertPlan *
+MakePlan(const Counter &counter, Relation source)
+{
+	auto *plan = palloc0_object(InsertPlan);
+
+	plan->context = CurrentMemoryContext;
+	plan->refusal = Refusal(counter, source, plan);
+	return plan;
+}
+
+void
+RelationChanged(Datum, Oid relation)
+{
+	HASH_SEQ_STATUS seq;
+
+	changes++;
+	hash_seq_init(&seq, inserts);
+	while (auto *entry = static_cast<InsertEntry *>(hash_seq_search(&seq)))
+		if (!OidIsValid(relation) || entry->source == relation)
+			entry->stale = true;
+}
+
+/* Returns the plan of a counter's insert.  It stays readable to the end of the transaction. */
+const InsertPlan *
+FindPlan(const Counter &counter, Relation source)
+{
+	bool found;
+
+	if (inserts == nullptr)
+	{
+		HASHCTL control = {};
+
+		control.keysize = sizeof(int32);
+		control.entrysize = sizeof(InsertEntry);
+		control.hcxt = CacheMemoryContext;
+		inserts =
+			hash_create("likecount inserts", 16, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+		CacheRegisterRelcacheCallback(RelationChanged, (Datum) 0);
+	}
+
+	auto *entry = static_cast<InsertEntry *>(hash_search(inserts, &counter.id, HASH_ENTER, &found));
+
+	if (!found)
+		entry->plan = nullptr;
+	else if (entry->plan != nullptr && !entry->stale)
+		return entry->plan;
+
+	/* Not freed at once: the code of an index expression that likes may have found it stale, within an insert. */
+	if (entry->plan != nullptr)
+		MemoryContextSetParent(entry->plan->context, TopTransactionContext);
+	entry->plan = nullptr;
+	entry->source = counter.source;
+
+	uint64 started = changes;
+	MemoryContext context =
+		AllocSetContextCreate(TopTransactionContext, "likecount insert", ALLOCSET_SMALL_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(context);
+	InsertPlan *plan = MakePlan(counter, source);
+
+	MemoryContextSwitchTo(caller);
+	if (started == changes)
+	{
+		MemoryContextSetParent(context, CacheMemoryContext);
+		entry->plan = plan;
+		entry->stale = false;
+	}
+	return plan;
+}
+
+/* Puts the row of a like into a slot. */
+void
+FillRow(const InsertPlan *plan, Datum post, Datum user, TupleTableSlot *row)
+{
+	for (int i = 0; i < row->tts_tupleDescriptor->natts; i++)
+	{
+		const Column &column = plan->columns[i];
+
+		row->tts_isnull[i] = column.isnull && column.from == From::kConstant;
+		switch (column.from)
+		{
+			case From::kPost:
+				row->tts_values[i] = post;
+				break;
+			case From::kUser:
+				row->tts_values[i] = user;
+				break;
+			case From::kConstant:
+				row->tts_values[i] = column.value;
+				break;
+			case From::kClock:
+				row->tts_values[i] = TimestampTzGetDatum(GetCurrentTimestamp());
+				break;
+			case From::kTransactionStart:
+				row->tts_values[i] = TimestampTzGetDatum(GetCurrentTransactionStartTimestamp());
+				break;
+			case From::kStatementStart:
+				row->tts_values[i] = TimestampTzGetDatum(GetCurrentStatementStartTimestamp());
+				break;
+		}
+	}
+	ExecStoreVirtualTuple(row);
+}
+
+/*
+ * A row that is in the way must be one that the transaction can see: to a REPEATABLE READ or SERIALIZABLE transaction
+ * the like is neither new nor there.
+ */
+void
+CheckVisible(Relation source, ItemPointer tid)
+{
+	if (!IsolationUsesXactSnapshot())
+		return;
+
+	TupleTableSlot *there = table_slot_create(source, nullptr);
+
+	if (!table_tuple_fetch_row_version(source, tid, SnapshotAny, there))
+		elog(ERROR, "failed to fetch the row of a like");
+	if (!table_tuple_satisfies_snapshot(source, there, GetActiveSnapshot()))
+	{
+		bool isnull;
+		Datum xmin = slot_getsysattr(there, MinTransactionIdAttributeNumber, &isnull);
+
+		/* The same statement may have inserted it. */
+		if (!TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin)))
+			ereport(ERROR, errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					errmsg("could not serialize access due to concurrent update"));
+	}
+	ExecDropSingleTupleTableSlot(there);
+}
+
+/* Inserts a row unless one with its keys is there; returns whether.  ExecInsert()'s loop for ON CONFLICT DO NOTHING. */
+bool
+InsertUnlessThere(const InsertPlan *plan, ResultRelInfo *result, TupleTableSlot *row,
+				  EState *estate)
+{
+	Relation source = result->ri_RelationDesc;
+
+	for (;;)
+	{
+		ItemPointerData there;
+		bool conflict = false;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!CheckIndexConstraints(result, row, estate, &there, plan->arbiters))
+		{
+			CheckVisible(source, &there);
+			return false;
+		}
+
+		/* Others that want the same keys wait for this token, not for the end of the transaction. */
+		uint32 token = SpeculativeInsertionLockAcquire(GetCurrentTransactionId());
+
+		table_tuple_insert_speculative(source, row, GetCurrentCommandId(true), 0, nullptr, token);
+		InsertIndexEntriesSpeculative(result, row, estate, &conflict, plan->arbiters);
+		table_tuple_complete_speculative(source, row, token, !conflict);
+		SpeculativeInsertionLockRelease(GetCurrentTransactionId());
+		if (!conflict)
+			return true;
+	}
+}
+} // namespace
+
+bool
+FastInsert(const Counter &counter, Datum post, Datum user, bool *inserted)
+{
+	Relation source = table_open(counter.source, NoLock);
+	const InsertPlan *plan = FindPlan(counter, source);
+	Captured captured[kMaxCaptures];
+	int captures = 0;
+	bool fast = plan->refusal == nullptr && ExecutorCheckPerms_hook == nullptr &&
+				SessionReplicationRole != SESSION_REPLICATION_ROLE_REPLICA;
+
+	for (int i = 0; fast && i < plan->captures; i++)
+	{
+		const Captured *found = FindCaptured(source, plan->verbs[i]);
+
+		/* A condition is the trigger's to evaluate. */
+		if (found != nullptr && found->only_where != nullptr)
+			fast = false;
+		else if (found != nullptr)
+			captured[captures++] = *found;
+	}
+	if (!fast)
+	{
+		table_close(source, NoLock);
+		return false;
+	}
+	PreventCommandIfParallelMode("a like");
+	CheckPrivileges(plan->range_table, plan->permissions);
+
+	EState *estate = CreateExecutorState();
+	MemoryContext caller = MemoryContextSwitchTo(estate->es_query_cxt);
+	auto *result = makeNode(ResultRelInfo);
+	TupleTableSlot *row = MakeSingleTupleTableSlot(RelationGetDescr(source), &TTSOpsVirtual);
+
+	result->ri_RelationDesc = source;
+	row->tts_tableOid = counter.source;
+	ExecOpenIndices(result, true);
+	FillRow(plan, post, user, row);
+	*inserted = InsertUnlessThere(plan, result, row, estate);
+	if (*inserted)
+		for (int i = 0; i < captures; i++)
+			CaptureInsert(captured[i], row);
+	ExecCloseIndices(result);
+	ExecDropSingleTupleTableSlot(row);
+	MemoryContextSwitchTo(caller);
+	FreeExecutorState(estate);
+	table_close(source, NoLock);
+	return true;
+}
+
+const char *
+StatementReason(const Counter &counter, Relation source)
+{
+	const InsertPlan *plan = MakePlan(counter, source);
+
+	if (plan->refusal == nullptr && ExecutorCheckPerms_hook != nullptr)
+		return "a module checks the privileges of each statement";
+	return plan->refusal;
+}
+} // namespace likecount
