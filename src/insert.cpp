@@ -21,11 +21,6 @@
 
 namespace likecount
 {
-namespace
-{
-/* Capture triggers, each of a counter, that one table may have here. */
-constexpr int kMaxCaptures = 4;
-
 /* Where a column's value comes from. */
 enum class From : uint8
 {
@@ -53,12 +48,14 @@ struct InsertPlan
 	List *arbiters; /* the indexes that ON CONFLICT (post, user) infers */
 	List *range_table;
 	List *permissions; /* PostgreSQL 16 and later */
-	const char *verbs[kMaxCaptures];
+	const char *verbs[FastInsert::kMaxCaptures];
 	int captures;
 };
 
 static_assert(kPlain<InsertPlan>);
 
+namespace
+{
 struct InsertEntry
 {
 	int32 counter;
@@ -185,7 +182,7 @@ ReadTriggers(Relation source, InsertPlan *plan)
 		if (trigger.tgenabled != TRIGGER_FIRES_ON_ORIGIN &&
 			trigger.tgenabled != TRIGGER_FIRES_ALWAYS)
 			continue;
-		if (plan->captures == kMaxCaptures)
+		if (plan->captures == FastInsert::kMaxCaptures)
 			return "many counters share the table";
 		plan->verbs[plan->captures++] = pstrdup(trigger.tgargs[0]);
 	}
@@ -404,12 +401,11 @@ CheckVisible(Relation source, ItemPointer tid)
 	ExecDropSingleTupleTableSlot(there);
 }
 
-/* Inserts a row unless one with its keys is there; returns whether.  ExecInsert()'s loop for ON CONFLICT DO NOTHING. */
+/* Stores the row unless one with its keys is there; returns whether.  ExecInsert()'s loop for ON CONFLICT DO NOTHING. */
 bool
-InsertUnlessThere(const InsertPlan *plan, ResultRelInfo *result, TupleTableSlot *row,
-				  EState *estate)
+InsertUnlessThere(FastInsert *insert)
 {
-	Relation source = result->ri_RelationDesc;
+	List *arbiters = insert->plan->arbiters;
 
 	for (;;)
 	{
@@ -417,18 +413,20 @@ InsertUnlessThere(const InsertPlan *plan, ResultRelInfo *result, TupleTableSlot 
 		bool conflict = false;
 
 		CHECK_FOR_INTERRUPTS();
-		if (!CheckIndexConstraints(result, row, estate, &there, plan->arbiters))
+		if (!CheckIndexConstraints(insert->result, insert->row, insert->estate, &there, arbiters))
 		{
-			CheckVisible(source, &there);
+			CheckVisible(insert->source, &there);
 			return false;
 		}
 
 		/* Others that want the same keys wait for this token, not for the end of the transaction. */
 		uint32 token = SpeculativeInsertionLockAcquire(GetCurrentTransactionId());
 
-		table_tuple_insert_speculative(source, row, GetCurrentCommandId(true), 0, nullptr, token);
-		InsertIndexEntriesSpeculative(result, row, estate, &conflict, plan->arbiters);
-		table_tuple_complete_speculative(source, row, token, !conflict);
+		table_tuple_insert_speculative(insert->source, insert->row, GetCurrentCommandId(true), 0,
+									   nullptr, token);
+		InsertIndexEntriesSpeculative(insert->result, insert->row, insert->estate, &conflict,
+									  arbiters);
+		table_tuple_complete_speculative(insert->source, insert->row, token, !conflict);
 		SpeculativeInsertionLockRelease(GetCurrentTransactionId());
 		if (!conflict)
 			return true;
@@ -437,15 +435,14 @@ InsertUnlessThere(const InsertPlan *plan, ResultRelInfo *result, TupleTableSlot 
 } // namespace
 
 bool
-FastInsert(const Counter &counter, Datum post, Datum user, bool *inserted)
+FastInsertBegin(FastInsert *insert, const Counter &counter)
 {
 	Relation source = table_open(counter.source, NoLock);
 	const InsertPlan *plan = FindPlan(counter, source);
-	Captured captured[kMaxCaptures];
-	int captures = 0;
 	bool fast = plan->refusal == nullptr && ExecutorCheckPerms_hook == nullptr &&
 				SessionReplicationRole != SESSION_REPLICATION_ROLE_REPLICA;
 
+	insert->captures = 0;
 	for (int i = 0; fast && i < plan->captures; i++)
 	{
 		const Captured *found = FindCaptured(source, plan->verbs[i]);
@@ -454,7 +451,7 @@ FastInsert(const Counter &counter, Datum post, Datum user, bool *inserted)
 		if (found != nullptr && found->only_where != nullptr)
 			fast = false;
 		else if (found != nullptr)
-			captured[captures++] = *found;
+			insert->captured[insert->captures++] = *found;
 	}
 	if (!fast)
 	{
@@ -464,25 +461,45 @@ FastInsert(const Counter &counter, Datum post, Datum user, bool *inserted)
 	PreventCommandIfParallelMode("a like");
 	CheckPrivileges(plan->range_table, plan->permissions);
 
-	EState *estate = CreateExecutorState();
-	MemoryContext caller = MemoryContextSwitchTo(estate->es_query_cxt);
-	auto *result = makeNode(ResultRelInfo);
-	TupleTableSlot *row = MakeSingleTupleTableSlot(RelationGetDescr(source), &TTSOpsVirtual);
+	insert->plan = plan;
+	insert->source = source;
+	insert->estate = CreateExecutorState();
 
-	result->ri_RelationDesc = source;
-	row->tts_tableOid = counter.source;
-	ExecOpenIndices(result, true);
-	FillRow(plan, post, user, row);
-	*inserted = InsertUnlessThere(plan, result, row, estate);
-	if (*inserted)
-		for (int i = 0; i < captures; i++)
-			CaptureInsert(captured[i], row);
-	ExecCloseIndices(result);
-	ExecDropSingleTupleTableSlot(row);
+	MemoryContext caller = MemoryContextSwitchTo(insert->estate->es_query_cxt);
+
+	insert->result = makeNode(ResultRelInfo);
+	insert->result->ri_RelationDesc = source;
+	ExecOpenIndices(insert->result, true);
+	insert->row = MakeSingleTupleTableSlot(RelationGetDescr(source), &TTSOpsVirtual);
+	insert->row->tts_tableOid = counter.source;
 	MemoryContextSwitchTo(caller);
-	FreeExecutorState(estate);
-	table_close(source, NoLock);
 	return true;
+}
+
+bool
+FastInsertRow(FastInsert *insert, Datum post, Datum user)
+{
+	MemoryContext caller = MemoryContextSwitchTo(GetPerTupleMemoryContext(insert->estate));
+
+	FillRow(insert->plan, post, user, insert->row);
+
+	bool inserted = InsertUnlessThere(insert);
+
+	for (int i = 0; inserted && i < insert->captures; i++)
+		CaptureInsert(insert->captured[i], insert->row);
+	ExecClearTuple(insert->row);
+	ResetPerTupleExprContext(insert->estate);
+	MemoryContextSwitchTo(caller);
+	return inserted;
+}
+
+void
+FastInsertEnd(FastInsert *insert)
+{
+	ExecDropSingleTupleTableSlot(insert->row);
+	ExecCloseIndices(insert->result);
+	FreeExecutorState(insert->estate);
+	table_close(insert->source, NoLock);
 }
 
 const char *

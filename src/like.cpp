@@ -465,9 +465,8 @@ CheckKeys(const Call &call, bool writes)
 
 /* NarrowOrFail is KeyNarrow for a value that is to be stored. */
 Datum
-NarrowOrFail(const Call &call, int argument, const char *name, Oid column_type)
+NarrowOrFail(const Call &call, Datum given, const char *name, Oid column_type)
 {
-	Datum given = call.fcinfo->args[argument].value;
 	Datum value;
 
 	if (KeyNarrow(column_type, given, &value))
@@ -539,15 +538,97 @@ bool
 InsertLike(const Counter &counter, Datum post, Datum user)
 {
 	Datum values[2] = {post, user};
+	FastInsert insert;
 	bool inserted;
 
-	if (FastInsert(counter, post, user, &inserted))
+	if (FastInsertBegin(&insert, counter))
+	{
+		inserted = FastInsertRow(&insert, post, user);
+		FastInsertEnd(&insert);
 		return inserted;
+	}
 
 	SPI_connect();
 	inserted = Run(counter, Statement::kInsert, values, SPI_OK_INSERT) == 1;
 	SPI_finish();
 	return inserted;
+}
+
+/* A like of like_many(), and its keys in an order. */
+struct Pair
+{
+	Key post_key;
+	Key user_key;
+	Datum post;
+	Datum user;
+};
+
+static_assert(kPlain<Pair>);
+
+int
+ComparePairs(const void *a, const void *b)
+{
+	auto *x = static_cast<const Pair *>(a);
+	auto *y = static_cast<const Pair *>(b);
+	int order = KeyCompare(x->post_key, y->post_key);
+
+	return order != 0 ? order : KeyCompare(x->user_key, y->user_key);
+}
+
+/* ReadKeys narrows the elements of an array to the column's type, or fails as for one key. */
+Datum *
+ReadKeys(const Call &call, ArrayType *array, const char *name, Oid column_type)
+{
+	int16 len;
+	bool byval;
+	char align;
+	Datum *keys;
+	bool *nulls;
+	int count;
+
+	get_typlenbyvalalign(ARR_ELEMTYPE(array), &len, &byval, &align);
+	deconstruct_array(array, ARR_ELEMTYPE(array), len, byval, align, &keys, &nulls, &count);
+	for (int i = 0; i < count; i++)
+		keys[i] = NarrowOrFail(call, keys[i], name, column_type);
+	return keys;
+}
+
+/*
+ * InsertLikes records pairs and returns how many are new.  In one order of all pairs, so that two
+ * batches cannot wait for each other.  The source is locked.
+ */
+int64
+InsertLikes(const Call &call, ArrayType *posts, ArrayType *users)
+{
+	const Counter &counter = call.counter;
+	int count = ArrayLength(posts);
+	Datum *post_keys = ReadKeys(call, posts, "post_ids", counter.post_type);
+	Datum *user_keys = ReadKeys(call, users, "user_ids", counter.user_type);
+	FastInsert insert;
+	int64 recorded = 0;
+
+	if (!FastInsertBegin(&insert, counter))
+	{
+		Datum values[2] = {PointerGetDatum(posts), PointerGetDatum(users)};
+
+		SPI_connect();
+		recorded = (int64) Run(counter, Statement::kInsertMany, values, SPI_OK_INSERT);
+		SPI_finish();
+		return recorded;
+	}
+
+	auto *pairs =
+		static_cast<Pair *>(MemoryContextAllocHuge(CurrentMemoryContext, count * sizeof(Pair)));
+
+	for (int i = 0; i < count; i++)
+		pairs[i] = {KeyFromDatum(counter.post_type, post_keys[i]),
+					KeyFromDatum(counter.user_type, user_keys[i]), post_keys[i], user_keys[i]};
+	qsort(pairs, count, sizeof(Pair), ComparePairs);
+	for (int i = 0; i < count; i++)
+		if (i == 0 || ComparePairs(&pairs[i - 1], &pairs[i]) != 0)
+			recorded += FastInsertRow(&insert, pairs[i].post, pairs[i].user);
+	FastInsertEnd(&insert);
+	return recorded;
 }
 
 /* --- lists of posts --- */
@@ -670,8 +751,8 @@ likecount_add(PG_FUNCTION_ARGS)
 	LockSource(&call, RowExclusiveLock);
 	CheckKeys(call, true);
 
-	Datum post = NarrowOrFail(call, 1, "post_id", call.counter.post_type);
-	Datum user = NarrowOrFail(call, 2, "user_id", call.counter.user_type);
+	Datum post = NarrowOrFail(call, PG_GETARG_DATUM(1), "post_id", call.counter.post_type);
+	Datum user = NarrowOrFail(call, PG_GETARG_DATUM(2), "user_id", call.counter.user_type);
 
 	PG_RETURN_BOOL(InsertLike(call.counter, post, user));
 }
@@ -744,13 +825,7 @@ likecount_add_many(PG_FUNCTION_ARGS)
 				errdetail("There are %d posts and %d users.", ArrayLength(posts),
 						  ArrayLength(users)));
 
-	Datum values[2] = {PointerGetDatum(posts), PointerGetDatum(users)};
-
-	SPI_connect();
-	uint64 recorded = Run(call.counter, Statement::kInsertMany, values, SPI_OK_INSERT);
-
-	SPI_finish();
-	PG_RETURN_INT64((int64) recorded);
+	PG_RETURN_INT64(InsertLikes(call, posts, users));
 }
 
 /*

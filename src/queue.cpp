@@ -105,6 +105,18 @@ TruncateIfConsumed(Oid segment, Where where)
 	return empty;
 }
 
+/*
+ * True for a segment below the size limit.  The block that this backend appended to last tells as much as the size, and
+ * asks the kernel for nothing; it is forgotten when the segment is emptied.
+ */
+bool
+HasRoom(Relation segment)
+{
+	BlockNumber last = RelationGetTargetBlock(segment);
+
+	return (last != InvalidBlockNumber ? last : RelationGetNumberOfBlocks(segment)) < kFullBlocks;
+}
+
 BlockNumber
 SegmentBlocks(Oid segment)
 {
@@ -130,7 +142,7 @@ AppendOpen(Appender *appender, Where where)
 		if (!last && !ConditionalLockRelationOid(segments[i], RowExclusiveLock))
 			continue;
 		appender->relation = table_open(segments[i], last ? RowExclusiveLock : NoLock);
-		if (last || RelationGetNumberOfBlocks(appender->relation) < kFullBlocks)
+		if (last || HasRoom(appender->relation))
 			return;
 		table_close(appender->relation, RowExclusiveLock);
 	}
