@@ -567,6 +567,12 @@ CaptureInsert(const Captured &captured, TupleTableSlot *row)
 }
 
 void
+CaptureDelete(const Captured &captured, TupleTableSlot *row)
+{
+	CaptureRow(captured, row, -1, false);
+}
+
+void
 AddDelta(int32 counter, const Key &post, int64 delta)
 {
 	Captured captured = {};

@@ -13,8 +13,9 @@ extern void CaptureInit();
 /* The caller's own deltas of a post that are not appended yet, over all live subtransaction levels. */
 extern int64 OwnDelta(int32 counter, const Key &post);
 
-/* What the capture trigger does about a row that an INSERT stored; not for a counter with a condition. */
+/* What the capture triggers do about a row that an INSERT stored, a DELETE removed; not for a counter with a condition. */
 extern void CaptureInsert(const Captured &captured, TupleTableSlot *row);
+extern void CaptureDelete(const Captured &captured, TupleTableSlot *row);
 
 /* Adds to the current level; for code that knows a delta without a trigger (TRUNCATE). */
 extern void AddDelta(int32 counter, const Key &post, int64 delta);

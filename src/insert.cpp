@@ -1,18 +1,21 @@
 /*
- * insert.cpp: one like into the source, without a plan where that is the same.
+ * insert.cpp: one like into the source, or out of it, without a plan where that is the same.
  *
- * An INSERT of one row spends more on building up and taking down its plan than on the row.  For a table whose INSERT
+ * A statement over one row spends more on building up and taking down its plan than on the row.  For a table whose INSERT
  * has nothing to do but to store two keys, constants and the time, this does what the executor's ModifyTable would do
  * with it, by the executor's own functions: privileges, a look into the indexes that ON CONFLICT names, a speculative
  * insert, the entries of all indexes with their unique and exclusion constraints, and again from the start when another
- * session was faster.  Then it captures what the capture triggers would have captured.
+ * session was faster.  Then it captures what the capture triggers would have captured.  A DELETE is a look into one of
+ * those indexes and the deletion of the row it finds; when another transaction was at that row first, it is left to the
+ * statement, which knows what to do about it.
  *
- * Whatever else a table asks of an INSERT stays with the statement: see Refusal(), which lists it.  The answer is kept
- * per counter until the source changes, as plans are.  What can change without that is looked at on each call: the
- * replication role, which decides which triggers fire, and modules that want to see each statement's privileges checked.
+ * Whatever else a table asks of them stays with the statement: see TableRefusal() and who calls it, which list it.  The
+ * answers are kept per counter until the source changes, as plans are.  What can change without that is looked at on each
+ * call: the replication role, which decides which triggers fire, and modules that want to see each statement's
+ * privileges checked.
  *
  * Two things differ from the statement, and no row can show them: modules that watch statements (pg_stat_statements
- * with track = all) see the outer call alone, and an error's context does not quote the INSERT.
+ * with track = all) see the outer call alone, and an error's context does not quote the statement.
  */
 #include "insert.hpp"
 
@@ -39,34 +42,47 @@ struct Column
 	Datum value; /* of a constant */
 };
 
-/* What the insert of one counter needs to know of its source; not changed once it is made. */
-struct InsertPlan
+/* Who fires on INSERT, or on DELETE, and is captured here: the verbs of our triggers. */
+struct Captures
 {
-	MemoryContext context;
-	const char *refusal; /* nullptr: rows can be inserted without a statement */
-	Column *columns;
-	List *arbiters; /* the indexes that ON CONFLICT (post, user) infers */
-	List *range_table;
-	List *permissions; /* PostgreSQL 16 and later */
-	const char *verbs[FastInsert::kMaxCaptures];
-	int captures;
+	const char *verbs[kMaxCaptures];
+	int count;
 };
 
-static_assert(kPlain<InsertPlan>);
+/* What one of the two statements would demand. */
+struct Demand
+{
+	const char *refusal; /* nullptr: it can be done without the statement */
+	Captures captures;
+	List *range_table;
+	List *permissions; /* PostgreSQL 16 and later */
+};
+
+/* What the likes of one counter need to know of its source; not changed once it is made. */
+struct SourcePlan
+{
+	MemoryContext context;
+	Demand insert;
+	Demand remove;
+	Column *columns;
+	List *arbiters; /* the indexes that ON CONFLICT (post, user) infers */
+};
+
+static_assert(kPlain<SourcePlan>);
 
 namespace
 {
-struct InsertEntry
+struct PlanEntry
 {
 	int32 counter;
 	Oid source;
 	bool stale;		  /* the source has changed since the plan was made */
-	InsertPlan *plan; /* nullptr: none yet */
+	SourcePlan *plan; /* nullptr: none yet */
 };
 
-static_assert(kPlain<InsertEntry>);
+static_assert(kPlain<PlanEntry>);
 
-HTAB *inserts = nullptr;
+HTAB *plans = nullptr;
 /* Grows with every change of a source, so that whoever makes a plan sees that it is stale already. */
 uint64 changes = 0;
 
@@ -155,18 +171,18 @@ ReadColumn(const Counter &counter, Relation source, Form_pg_attribute att, Colum
 	return nullptr;
 }
 
-/* True for a trigger that captures each inserted row and does nothing else. */
+/* True for a trigger that captures rows and does nothing else. */
 bool
 IsCapture(const Trigger &trigger, Oid capture)
 {
 	return trigger.tgfoid == capture && TRIGGER_FOR_AFTER(trigger.tgtype) &&
 		   TRIGGER_FOR_ROW(trigger.tgtype) && !trigger.tgdeferrable && trigger.tgqual == nullptr &&
-		   trigger.tgnewtable == nullptr && trigger.tgnargs > 0;
+		   trigger.tgnewtable == nullptr && trigger.tgoldtable == nullptr && trigger.tgnargs > 0;
 }
 
-/* Reads what an INSERT fires; returns why it has to be a statement, or nullptr. */
+/* Reads what an event (TRIGGER_TYPE_INSERT, ...) fires; returns why it has to be a statement, or nullptr. */
 const char *
-ReadTriggers(Relation source, InsertPlan *plan)
+ReadTriggers(Relation source, int16 event, Captures *captures)
 {
 	const TriggerDesc *triggers = source->trigdesc;
 	Oid capture = FunctionNamed("_capture", GetMembers()->schema);
@@ -175,16 +191,17 @@ ReadTriggers(Relation source, InsertPlan *plan)
 	{
 		const Trigger &trigger = triggers->triggers[i];
 
-		if (!TRIGGER_FOR_INSERT(trigger.tgtype))
+		if ((trigger.tgtype & event) == 0)
 			continue;
 		if (!IsCapture(trigger, capture))
-			return psprintf("trigger \"%s\" fires on INSERT", trigger.tgname);
+			return psprintf("trigger \"%s\" fires on %s", trigger.tgname,
+							event == TRIGGER_TYPE_INSERT ? "INSERT" : "DELETE");
 		if (trigger.tgenabled != TRIGGER_FIRES_ON_ORIGIN &&
 			trigger.tgenabled != TRIGGER_FIRES_ALWAYS)
 			continue;
-		if (plan->captures == FastInsert::kMaxCaptures)
+		if (captures->count == kMaxCaptures)
 			return "many counters share the table";
-		plan->verbs[plan->captures++] = pstrdup(trigger.tgargs[0]);
+		captures->verbs[captures->count++] = pstrdup(trigger.tgargs[0]);
 	}
 	return nullptr;
 }
@@ -208,7 +225,7 @@ IsArbiter(HeapTuple index, const Counter &counter)
 
 /* Finds the indexes that ON CONFLICT infers, without a lock; returns why it has to be a statement, or nullptr. */
 const char *
-ReadArbiters(const Counter &counter, Relation source, InsertPlan *plan)
+ReadArbiters(const Counter &counter, Relation source, SourcePlan *plan)
 {
 	ListCell *cell;
 	const char *refusal = nullptr;
@@ -232,13 +249,11 @@ ReadArbiters(const Counter &counter, Relation source, InsertPlan *plan)
 	return refusal;
 }
 
-/* Fills in a plan; returns why an INSERT into this table has to be a statement, or nullptr. */
+/* Returns why neither statement can be done without, or nullptr. */
 const char *
-Refusal(const Counter &counter, Relation source, InsertPlan *plan)
+TableRefusal(const Counter &counter, Relation source, SourcePlan *plan)
 {
 	const FormData_pg_class *form = source->rd_rel;
-	const TupleConstr *constraints = RelationGetDescr(source)->constr;
-	Bitmapset *keys = nullptr;
 
 	if (form->relkind == RELKIND_PARTITIONED_TABLE)
 		return "the table is partitioned";
@@ -250,34 +265,49 @@ Refusal(const Counter &counter, Relation source, InsertPlan *plan)
 		return "row-level security is enabled";
 	if (source->rd_rules != nullptr)
 		return "the table has a rule";
-	if (constraints != nullptr && constraints->num_check > 0)
+	return ReadArbiters(counter, source, plan);
+}
+
+/* Fills in the columns; returns why an INSERT has to be a statement, or nullptr. */
+const char *
+InsertRefusal(const Counter &counter, Relation source, SourcePlan *plan)
+{
+	TupleDesc desc = RelationGetDescr(source);
+	const char *refusal = nullptr;
+
+	if (desc->constr != nullptr && desc->constr->num_check > 0)
 		return "the table has a CHECK constraint";
-
-	const char *refusal = ReadTriggers(source, plan);
-
-	if (refusal == nullptr)
-		refusal = ReadArbiters(counter, source, plan);
-	plan->columns = palloc_array(Column, form->relnatts);
-	for (int i = 0; refusal == nullptr && i < form->relnatts; i++)
-		refusal = ReadColumn(counter, source, TupleDescAttr(RelationGetDescr(source), i),
-							 &plan->columns[i]);
-
-	/* What the statement would need: ON CONFLICT (post, user) reads the keys it names. */
-	keys = bms_add_member(keys, counter.post_att - FirstLowInvalidHeapAttributeNumber);
-	keys = bms_add_member(keys, counter.user_att - FirstLowInvalidHeapAttributeNumber);
-	AskPrivileges(source, ACL_INSERT | ACL_SELECT, keys, keys, &plan->range_table,
-				  &plan->permissions);
+	plan->columns = palloc_array(Column, desc->natts);
+	for (int i = 0; refusal == nullptr && i < desc->natts; i++)
+		refusal = ReadColumn(counter, source, TupleDescAttr(desc, i), &plan->columns[i]);
 	return refusal;
 }
 
 /* Makes a plan in the current memory context. */
-InsertPlan *
+SourcePlan *
 MakePlan(const Counter &counter, Relation source)
 {
-	auto *plan = palloc0_object(InsertPlan);
+	auto *plan = palloc0_object(SourcePlan);
+	Bitmapset *keys = nullptr;
+	const char *refusal = TableRefusal(counter, source, plan);
 
 	plan->context = CurrentMemoryContext;
-	plan->refusal = Refusal(counter, source, plan);
+	plan->insert.refusal = refusal;
+	if (plan->insert.refusal == nullptr)
+		plan->insert.refusal = ReadTriggers(source, TRIGGER_TYPE_INSERT, &plan->insert.captures);
+	if (plan->insert.refusal == nullptr)
+		plan->insert.refusal = InsertRefusal(counter, source, plan);
+	plan->remove.refusal = refusal;
+	if (plan->remove.refusal == nullptr)
+		plan->remove.refusal = ReadTriggers(source, TRIGGER_TYPE_DELETE, &plan->remove.captures);
+
+	/* Both statements read the keys that they name. */
+	keys = bms_add_member(keys, counter.post_att - FirstLowInvalidHeapAttributeNumber);
+	keys = bms_add_member(keys, counter.user_att - FirstLowInvalidHeapAttributeNumber);
+	AskPrivileges(source, ACL_INSERT | ACL_SELECT, keys, keys, &plan->insert.range_table,
+				  &plan->insert.permissions);
+	AskPrivileges(source, ACL_DELETE | ACL_SELECT, keys, nullptr, &plan->remove.range_table,
+				  &plan->remove.permissions);
 	return plan;
 }
 
@@ -287,31 +317,31 @@ RelationChanged(Datum, Oid relation)
 	HASH_SEQ_STATUS seq;
 
 	changes++;
-	hash_seq_init(&seq, inserts);
-	while (auto *entry = static_cast<InsertEntry *>(hash_seq_search(&seq)))
+	hash_seq_init(&seq, plans);
+	while (auto *entry = static_cast<PlanEntry *>(hash_seq_search(&seq)))
 		if (!OidIsValid(relation) || entry->source == relation)
 			entry->stale = true;
 }
 
-/* Returns the plan of a counter's insert.  It stays readable to the end of the transaction. */
-const InsertPlan *
+/* Returns the plan of a counter's likes.  It stays readable to the end of the transaction. */
+const SourcePlan *
 FindPlan(const Counter &counter, Relation source)
 {
 	bool found;
 
-	if (inserts == nullptr)
+	if (plans == nullptr)
 	{
 		HASHCTL control = {};
 
 		control.keysize = sizeof(int32);
-		control.entrysize = sizeof(InsertEntry);
+		control.entrysize = sizeof(PlanEntry);
 		control.hcxt = CacheMemoryContext;
-		inserts =
-			hash_create("likecount inserts", 16, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+		plans =
+			hash_create("likecount sources", 16, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 		CacheRegisterRelcacheCallback(RelationChanged, (Datum) 0);
 	}
 
-	auto *entry = static_cast<InsertEntry *>(hash_search(inserts, &counter.id, HASH_ENTER, &found));
+	auto *entry = static_cast<PlanEntry *>(hash_search(plans, &counter.id, HASH_ENTER, &found));
 
 	if (!found)
 		entry->plan = nullptr;
@@ -326,9 +356,9 @@ FindPlan(const Counter &counter, Relation source)
 
 	uint64 started = changes;
 	MemoryContext context =
-		AllocSetContextCreate(TopTransactionContext, "likecount insert", ALLOCSET_SMALL_SIZES);
+		AllocSetContextCreate(TopTransactionContext, "likecount source", ALLOCSET_SMALL_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
-	InsertPlan *plan = MakePlan(counter, source);
+	SourcePlan *plan = MakePlan(counter, source);
 
 	MemoryContextSwitchTo(caller);
 	if (started == changes)
@@ -340,9 +370,36 @@ FindPlan(const Counter &counter, Relation source)
 	return plan;
 }
 
+/*
+ * Looks at what may be different on each call: whether this one can do without the statement, and which triggers to
+ * stand in for.  An error when the user may not.
+ */
+bool
+Allowed(Relation source, const Demand &demand, CapturedList *captured)
+{
+	captured->count = 0;
+	if (demand.refusal != nullptr || ExecutorCheckPerms_hook != nullptr ||
+		SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA)
+		return false;
+	for (int i = 0; i < demand.captures.count; i++)
+	{
+		const Captured *found = FindCaptured(source, demand.captures.verbs[i]);
+
+		if (found == nullptr)
+			continue;
+		/* A condition is the trigger's to evaluate. */
+		if (found->only_where != nullptr)
+			return false;
+		captured->each[captured->count++] = *found;
+	}
+	PreventCommandIfParallelMode("a like");
+	CheckPrivileges(demand.range_table, demand.permissions);
+	return true;
+}
+
 /* Puts the row of a like into a slot. */
 void
-FillRow(const InsertPlan *plan, Datum post, Datum user, TupleTableSlot *row)
+FillRow(const SourcePlan *plan, Datum post, Datum user, TupleTableSlot *row)
 {
 	for (int i = 0; i < row->tts_tupleDescriptor->natts; i++)
 	{
@@ -438,30 +495,13 @@ bool
 FastInsertBegin(FastInsert *insert, const Counter &counter)
 {
 	Relation source = table_open(counter.source, NoLock);
-	const InsertPlan *plan = FindPlan(counter, source);
-	bool fast = plan->refusal == nullptr && ExecutorCheckPerms_hook == nullptr &&
-				SessionReplicationRole != SESSION_REPLICATION_ROLE_REPLICA;
 
-	insert->captures = 0;
-	for (int i = 0; fast && i < plan->captures; i++)
-	{
-		const Captured *found = FindCaptured(source, plan->verbs[i]);
-
-		/* A condition is the trigger's to evaluate. */
-		if (found != nullptr && found->only_where != nullptr)
-			fast = false;
-		else if (found != nullptr)
-			insert->captured[insert->captures++] = *found;
-	}
-	if (!fast)
+	insert->plan = FindPlan(counter, source);
+	if (!Allowed(source, insert->plan->insert, &insert->captured))
 	{
 		table_close(source, NoLock);
 		return false;
 	}
-	PreventCommandIfParallelMode("a like");
-	CheckPrivileges(plan->range_table, plan->permissions);
-
-	insert->plan = plan;
 	insert->source = source;
 	insert->estate = CreateExecutorState();
 
@@ -485,8 +525,8 @@ FastInsertRow(FastInsert *insert, Datum post, Datum user)
 
 	bool inserted = InsertUnlessThere(insert);
 
-	for (int i = 0; inserted && i < insert->captures; i++)
-		CaptureInsert(insert->captured[i], insert->row);
+	for (int i = 0; inserted && i < insert->captured.count; i++)
+		CaptureInsert(insert->captured.each[i], insert->row);
 	ExecClearTuple(insert->row);
 	ResetPerTupleExprContext(insert->estate);
 	MemoryContextSwitchTo(caller);
@@ -502,13 +542,62 @@ FastInsertEnd(FastInsert *insert)
 	table_close(insert->source, NoLock);
 }
 
+bool
+FastRemove(const Counter &counter, Datum post, Datum user, bool *removed)
+{
+	Relation source = table_open(counter.source, NoLock);
+	const SourcePlan *plan = FindPlan(counter, source);
+	CapturedList captured;
+
+	if (!Allowed(source, plan->remove, &captured))
+	{
+		table_close(source, NoLock);
+		return false;
+	}
+	CheckCmdReplicaIdentity(source, CMD_DELETE);
+
+	/* As a statement of its own: it sees what this transaction did before. */
+	CommandCounterIncrement();
+	Snapshot snapshot = RegisterSnapshot(GetTransactionSnapshot());
+	Relation index = index_open(linitial_oid(plan->arbiters), AccessShareLock);
+	IndexScanDesc scan = BeginIndexScan(source, index, snapshot, 2);
+	TupleTableSlot *row = table_slot_create(source, nullptr);
+	ScanKeyData keys[2];
+	TM_FailureData failure;
+	bool done = true;
+
+	for (int i = 0; i < 2; i++)
+	{
+		Oid equal = get_opfamily_member(index->rd_opfamily[i], index->rd_opcintype[i],
+										index->rd_opcintype[i], BTEqualStrategyNumber);
+		bool is_post = index->rd_index->indkey.values[i] == counter.post_att;
+
+		ScanKeyEntryInitialize(&keys[i], 0, (AttrNumber) (i + 1), BTEqualStrategyNumber,
+							   index->rd_opcintype[i], index->rd_indcollation[i], get_opcode(equal),
+							   is_post ? post : user);
+	}
+	index_rescan(scan, keys, 2, nullptr, 0);
+	*removed = index_getnext_slot(scan, ForwardScanDirection, row);
+	if (*removed)
+		done = table_tuple_delete(source, &row->tts_tid, GetCurrentCommandId(true), snapshot,
+								  InvalidSnapshot, true, &failure, false) == TM_Ok;
+	for (int i = 0; *removed && done && i < captured.count; i++)
+		CaptureDelete(captured.each[i], row);
+	ExecDropSingleTupleTableSlot(row);
+	index_endscan(scan);
+	index_close(index, AccessShareLock);
+	UnregisterSnapshot(snapshot);
+	table_close(source, NoLock);
+	return done;
+}
+
 const char *
 StatementReason(const Counter &counter, Relation source)
 {
-	const InsertPlan *plan = MakePlan(counter, source);
+	const SourcePlan *plan = MakePlan(counter, source);
 
-	if (plan->refusal == nullptr && ExecutorCheckPerms_hook != nullptr)
+	if (plan->insert.refusal == nullptr && ExecutorCheckPerms_hook != nullptr)
 		return "a module checks the privileges of each statement";
-	return plan->refusal;
+	return plan->insert.refusal;
 }
 } // namespace likecount

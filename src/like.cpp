@@ -299,7 +299,6 @@ constexpr int kMaxArguments = 3;
 struct CallSite
 {
 	Oid types[kMaxArguments];
-	Oid elements[kMaxArguments]; /* of arrays */
 };
 
 static_assert(kPlain<CallSite>);
@@ -315,13 +314,9 @@ SiteOf(FunctionCallInfo fcinfo)
 			static_cast<CallSite *>(MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(CallSite)));
 
 		Assert(PG_NARGS() <= kMaxArguments);
+		/* InvalidOid when nobody knows, which is no counter's type. */
 		for (int i = 0; i < PG_NARGS(); i++)
-		{
-			/* InvalidOid when nobody knows, which is no counter's type. */
 			site->types[i] = get_fn_expr_argtype(flinfo, i);
-			if (OidIsValid(site->types[i]))
-				site->elements[i] = get_element_type(site->types[i]);
-		}
 		flinfo->fn_extra = site;
 	}
 	return static_cast<CallSite *>(flinfo->fn_extra);
@@ -434,7 +429,10 @@ void
 CheckType(const Call &call, int argument, Oid column_type, bool array)
 {
 	Oid wanted = KeyArgumentType(column_type);
-	Oid given = array ? call.site->elements[argument] : call.site->types[argument];
+	Oid given = call.site->types[argument];
+
+	if (array && OidIsValid(given))
+		given = get_element_type(given);
 
 	if (given != wanted)
 		ereport(ERROR, errcode(ERRCODE_DATATYPE_MISMATCH),
@@ -763,6 +761,7 @@ likecount_remove(PG_FUNCTION_ARGS)
 {
 	Call call;
 	Datum values[2];
+	bool removed;
 
 	BeginCall(&call, fcinfo, Generated::kUnlike);
 	LockSource(&call, RowExclusiveLock);
@@ -771,9 +770,11 @@ likecount_remove(PG_FUNCTION_ARGS)
 		!KeyNarrow(call.counter.user_type, PG_GETARG_DATUM(2), &values[1]))
 		PG_RETURN_BOOL(false);
 
-	SPI_connect();
-	bool removed = Run(call.counter, Statement::kDelete, values, SPI_OK_DELETE) > 0;
+	if (FastRemove(call.counter, values[0], values[1], &removed))
+		PG_RETURN_BOOL(removed);
 
+	SPI_connect();
+	removed = Run(call.counter, Statement::kDelete, values, SPI_OK_DELETE) > 0;
 	SPI_finish();
 	PG_RETURN_BOOL(removed);
 }
