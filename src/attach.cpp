@@ -226,40 +226,6 @@ CheckTimeColumn(Relation source, const char *name)
 				errhint("With timestamp with time zone and an index, likes cost least."));
 }
 
-/* True when an index tells two rows apart exactly as the type's own equality does. */
-bool
-HasOrdinaryEquality(Relation index, TupleDesc desc)
-{
-	for (int i = 0; i < index->rd_index->indnkeyatts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(desc, index->rd_index->indkey.values[i] - 1);
-		Oid equality = get_opfamily_member(index->rd_opfamily[i], index->rd_opcintype[i],
-										   index->rd_opcintype[i], BTEqualStrategyNumber);
-
-		if (equality != lookup_type_cache(att->atttypid, TYPECACHE_EQ_OPR)->eq_opr)
-			return false;
-		if (OidIsValid(index->rd_indcollation[i]) &&
-			!get_collation_isdeterministic(index->rd_indcollation[i]))
-			return false;
-	}
-	return true;
-}
-
-/* True when an index is unique on exactly these two columns. */
-bool
-IsUniqueOn(Relation index, AttrNumber post, AttrNumber user)
-{
-	Form_pg_index form = index->rd_index;
-
-	if (!form->indisunique || form->indnkeyatts != 2)
-		return false;
-
-	AttrNumber a = form->indkey.values[0];
-	AttrNumber b = form->indkey.values[1];
-
-	return (a == post && b == user) || (a == user && b == post);
-}
-
 /* Demands the index that makes a user's like of a post one row. */
 void
 CheckUnique(Relation source, AttrNumber post, AttrNumber user, Node *only_where)

@@ -365,6 +365,8 @@ LoadCounters()
 		auto *copy = palloc_object(Counter);
 
 		*copy = *static_cast<Counter *>(lfirst(cell));
+		copy->plans = palloc0_object(SourcePlans);
+		copy->plans->context = cache_context;
 		kept = lappend(kept, copy);
 	}
 	cached_counters = kept;
@@ -530,6 +532,38 @@ HasIndexOn(Oid relation, AttrNumber column, bool in_order)
 	systable_endscan(scan);
 	table_close(rel, AccessShareLock);
 	return found;
+}
+
+bool
+HasOrdinaryEquality(Relation index, TupleDesc desc)
+{
+	for (int i = 0; i < index->rd_index->indnkeyatts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, index->rd_index->indkey.values[i] - 1);
+		Oid equality = get_opfamily_member(index->rd_opfamily[i], index->rd_opcintype[i],
+										   index->rd_opcintype[i], BTEqualStrategyNumber);
+
+		if (equality != lookup_type_cache(att->atttypid, TYPECACHE_EQ_OPR)->eq_opr)
+			return false;
+		if (OidIsValid(index->rd_indcollation[i]) &&
+			!get_collation_isdeterministic(index->rd_indcollation[i]))
+			return false;
+	}
+	return true;
+}
+
+bool
+IsUniqueOn(Relation index, AttrNumber post, AttrNumber user)
+{
+	Form_pg_index form = index->rd_index;
+
+	if (!form->indisunique || form->indnkeyatts != 2)
+		return false;
+
+	AttrNumber a = form->indkey.values[0];
+	AttrNumber b = form->indkey.values[1];
+
+	return (a == post && b == user) || (a == user && b == post);
 }
 
 bool

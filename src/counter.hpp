@@ -63,6 +63,17 @@ enum CounterColumn : AttrNumber
 	kCounterColumns = kCounterVersion,
 };
 
+struct InsertPlan;
+struct RemovePlan;
+
+/* What insert.cpp has found out about a source: kept with the cached counter, and gone with it. */
+struct SourcePlans
+{
+	MemoryContext context;
+	InsertPlan *insert; /* nullptr: nobody has asked yet */
+	RemovePlan *remove;
+};
+
 /* One registered counter, flat, so that it can be copied and kept across catalog access. */
 struct Counter
 {
@@ -90,6 +101,7 @@ struct Counter
 
 	/* Why deltas of plain inserts cannot take the unlogged queue; nullptr: they can. */
 	const char *journal_reason;
+	SourcePlans *plans; /* of a cached counter */
 };
 
 static_assert(kPlain<Counter>);
@@ -132,6 +144,11 @@ extern Node *ReadOnlyWhere(const Counter *counter);
  * index.  Without a lock on the table or its indexes.
  */
 extern bool HasIndexOn(Oid relation, AttrNumber column, bool in_order);
+
+/* True when an index is unique on exactly these two columns. */
+extern bool IsUniqueOn(Relation index, AttrNumber post, AttrNumber user);
+/* True when an index tells two rows apart exactly as the types' own equality does. */
+extern bool HasOrdinaryEquality(Relation index, TupleDesc desc);
 
 /* Makes every backend read the state rows anew, once this transaction has committed. */
 extern void InvalidateCounters();

@@ -9,13 +9,14 @@
  * those indexes and the deletion of the row it finds; when another transaction was at that row first, it is left to the
  * statement, which knows what to do about it.
  *
- * Whatever else a table asks of them stays with the statement: see TableRefusal() and who calls it, which list it.  The
- * answers are kept per counter until the source changes, as plans are.  What can change without that is looked at on each
- * call: the replication role, which decides which triggers fire, and modules that want to see each statement's
- * privileges checked.
+ * Whatever else a table asks of them stays with the statement: see TableRefusal(), ReadInsert() and ReadRemove(), which
+ * list it.  The answers are kept with the cached counter, which goes when the source changes.  What can change without
+ * that is looked at on each call, by ReasonOfTheDay().
  *
- * Two things differ from the statement, and no row can show them: modules that watch statements (pg_stat_statements
- * with track = all) see the outer call alone, and an error's context does not quote the statement.
+ * What differs from the statement shows in no row: modules that watch statements (pg_stat_statements with track = all)
+ * see the outer call alone, and an error's context does not quote the statement.  Modules that act on statements, in
+ * planner_hook or ExecutorStart_hook, do not get to act on these; one that checks privileges in ExecutorCheckPerms_hook
+ * gets the statement, and so do tables on a server with Citus.
  */
 #include "insert.hpp"
 
@@ -58,46 +59,37 @@ struct Demand
 	List *permissions; /* PostgreSQL 16 and later */
 };
 
-/* What the likes of one counter need to know of its source; not changed once it is made. */
-struct SourcePlan
+/* How the source's rows are inserted, and removed; not changed once it is made. */
+struct InsertPlan
 {
-	MemoryContext context;
-	Demand insert;
-	Demand remove;
+	Demand demand;
 	Column *columns;
 	List *arbiters; /* the indexes that ON CONFLICT (post, user) infers */
 };
 
-static_assert(kPlain<SourcePlan>);
+struct RemovePlan
+{
+	Demand demand;
+	Oid lookup; /* the index that finds the row */
+};
+
+static_assert(kPlain<InsertPlan> && kPlain<RemovePlan>);
 
 namespace
 {
-struct PlanEntry
-{
-	int32 counter;
-	Oid source;
-	bool stale;		  /* the source has changed since the plan was made */
-	SourcePlan *plan; /* nullptr: none yet */
-};
-
-static_assert(kPlain<PlanEntry>);
-
-HTAB *plans = nullptr;
-/* Grows with every change of a source, so that whoever makes a plan sees that it is stale already. */
-uint64 changes = 0;
-
 bool
 IsForeignFunction(Oid function, void *)
 {
 	return function >= FirstUnpinnedObjectId;
 }
 
-/* True when an expression needs a function that somebody may replace without the table's knowing. */
+/* True when an expression depends on what somebody may replace without the table's knowing. */
 bool
-NeedsForeignFunction(Node *node, void *)
+NeedsForeignCode(Node *node, void *)
 {
-	return node != nullptr && (check_functions_in_node(node, IsForeignFunction, nullptr) ||
-							   WalkExpression(node, NeedsForeignFunction, nullptr));
+	return node != nullptr && (IsA(node, CoerceToDomain) ||
+							   check_functions_in_node(node, IsForeignFunction, nullptr) ||
+							   WalkExpression(node, NeedsForeignCode, nullptr));
 }
 
 /* Reads a default that is the time of something; false: it is not. */
@@ -131,9 +123,13 @@ ReadTime(Node *node, Column *column)
 	return false;
 }
 
-/* Finds out what a like leaves in a column; returns why it has to be a statement, or nullptr. */
+/*
+ * Finds out what a like leaves in a column; returns why it has to be a statement, or nullptr.  Without evaluate, no
+ * default is computed, and its value is not known: a default that fails fails whoever inserts, and nobody else.
+ */
 const char *
-ReadColumn(const Counter &counter, Relation source, Form_pg_attribute att, Column *column)
+ReadColumn(const Counter &counter, Relation source, Form_pg_attribute att, bool evaluate,
+		   Column *column)
 {
 	*column = {From::kConstant, true, (Datum) 0};
 	if (att->attisdropped)
@@ -141,6 +137,8 @@ ReadColumn(const Counter &counter, Relation source, Form_pg_attribute att, Colum
 	/* The value of a domain is checked on its way into the row. */
 	if (get_typtype(att->atttypid) == TYPTYPE_DOMAIN)
 		return psprintf("column \"%s\" is of a domain", NameStr(att->attname));
+	if (att->attgenerated != '\0' || att->attidentity != '\0')
+		return psprintf("column \"%s\" is generated", NameStr(att->attname));
 	if (att->attnum == counter.post_att || att->attnum == counter.user_att)
 	{
 		column->from = att->attnum == counter.post_att ? From::kPost : From::kUser;
@@ -149,25 +147,26 @@ ReadColumn(const Counter &counter, Relation source, Form_pg_attribute att, Colum
 				   : psprintf("column \"%s\" has a limited length", NameStr(att->attname));
 	}
 
-	Node *value = att->attgenerated != '\0' ? nullptr : build_column_default(source, att->attnum);
+	Node *value = build_column_default(source, att->attnum);
 
-	if (att->attgenerated != '\0' || att->attidentity != '\0')
-		return psprintf("column \"%s\" is generated", NameStr(att->attname));
-	if (value != nullptr && !ReadTime(value, column))
-	{
-		if (!NeedsForeignFunction(value, nullptr))
-			value = eval_const_expressions(nullptr, value);
-		if (!IsA(value, Const))
-			return psprintf("the default of column \"%s\" is neither constant nor the time",
-							NameStr(att->attname));
+	if (value == nullptr)
+		return att->attnotnull
+				   ? psprintf("column \"%s\" is NOT NULL without a default", NameStr(att->attname))
+				   : nullptr;
+	if (ReadTime(value, column))
+		return nullptr;
+	if (contain_mutable_functions(value) || NeedsForeignCode(value, nullptr))
+		return psprintf("the default of column \"%s\" is neither constant nor the time",
+						NameStr(att->attname));
+	if (!evaluate)
+		return nullptr;
 
-		auto *constant = reinterpret_cast<Const *>(value);
-
-		column->isnull = constant->constisnull;
-		column->value = constant->constvalue;
-	}
-	if (column->from == From::kConstant && column->isnull && att->attnotnull)
-		return psprintf("column \"%s\" is NOT NULL without a default", NameStr(att->attname));
+	/* What cannot be computed here is the statement's to compute, and so is the error about a NULL. */
+	value = eval_const_expressions(nullptr, value);
+	if (!IsA(value, Const) || (reinterpret_cast<Const *>(value)->constisnull && att->attnotnull))
+		return psprintf("the default of column \"%s\" is not a value", NameStr(att->attname));
+	column->isnull = reinterpret_cast<Const *>(value)->constisnull;
+	column->value = reinterpret_cast<Const *>(value)->constvalue;
 	return nullptr;
 }
 
@@ -184,8 +183,9 @@ IsCapture(const Trigger &trigger, Oid capture)
 const char *
 ReadTriggers(Relation source, int16 event, Captures *captures)
 {
-	const TriggerDesc *triggers = source->trigdesc;
 	Oid capture = FunctionNamed("_capture", GetMembers()->schema);
+	/* After the look-up: it lets invalidations in, and they may replace the descriptor of an open table. */
+	const TriggerDesc *triggers = source->trigdesc;
 
 	for (int i = 0; triggers != nullptr && i < triggers->numtriggers; i++)
 	{
@@ -206,52 +206,83 @@ ReadTriggers(Relation source, int16 event, Captures *captures)
 	return nullptr;
 }
 
-/* True when ON CONFLICT (post, user) infers an index: unique, over all rows, over exactly these columns. */
+/* True when the key columns of an index are the post and the user, in whatever order and number. */
 bool
-IsArbiter(HeapTuple index, const Counter &counter)
+IsOverKeys(const FormData_pg_index *index, const Counter &counter)
 {
-	auto *form = reinterpret_cast<Form_pg_index>(GETSTRUCT(index));
-	AttrNumber a = form->indkey.values[0];
+	bool post = false;
+	bool user = false;
 
-	if (!form->indisvalid || !form->indisunique || form->indisexclusion || form->indnkeyatts != 2 ||
-		!heap_attisnull(index, Anum_pg_index_indpred, nullptr))
-		return false;
+	for (int i = 0; i < index->indnkeyatts; i++)
+	{
+		AttrNumber att = index->indkey.values[i];
 
-	AttrNumber b = form->indkey.values[1];
-
-	return (a == counter.post_att && b == counter.user_att) ||
-		   (a == counter.user_att && b == counter.post_att);
+		if (att != counter.post_att && att != counter.user_att)
+			return false;
+		post |= att == counter.post_att;
+		user |= att == counter.user_att;
+	}
+	return post && user;
 }
 
 /* Finds the indexes that ON CONFLICT infers, without a lock; returns why it has to be a statement, or nullptr. */
 const char *
-ReadArbiters(const Counter &counter, Relation source, SourcePlan *plan)
+ReadArbiters(const Counter &counter, Relation source, List **arbiters)
 {
 	ListCell *cell;
 	const char *refusal = nullptr;
 
 	foreach (cell, RelationGetIndexList(source))
 	{
-		HeapTuple index = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(lfirst_oid(cell)));
+		HeapTuple tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(lfirst_oid(cell)));
 
-		if (!HeapTupleIsValid(index))
+		if (!HeapTupleIsValid(tuple))
 			continue;
-		if (IsArbiter(index, counter))
+
+		auto *index = reinterpret_cast<Form_pg_index>(GETSTRUCT(tuple));
+
+		if (index->indisunique && index->indisvalid && IsOverKeys(index, counter))
 		{
-			if (!reinterpret_cast<Form_pg_index>(GETSTRUCT(index))->indimmediate)
+			/* Whether ON CONFLICT infers it is for the planner to say. */
+			if (index->indnkeyatts != 2 || index->indisexclusion ||
+				!heap_attisnull(tuple, Anum_pg_index_indpred, nullptr))
+				refusal = "an unusual unique index is over the post and the user";
+			else if (!index->indimmediate)
 				refusal = "the unique constraint is deferrable";
-			plan->arbiters = lappend_oid(plan->arbiters, lfirst_oid(cell));
+			*arbiters = lappend_oid(*arbiters, lfirst_oid(cell));
 		}
-		ReleaseSysCache(index);
+		ReleaseSysCache(tuple);
 	}
-	if (plan->arbiters == NIL)
-		refusal = "no unique index is over exactly the post and the user";
-	return refusal;
+	return *arbiters == NIL ? "no unique index is over exactly the post and the user" : refusal;
+}
+
+/*
+ * Finds an index that finds a row as the statement's = does; returns why it has to be a statement, or nullptr.  One
+ * that was built over broken HOT chains (indcheckxmin) is not for every snapshot.
+ */
+const char *
+ReadLookup(const Counter &counter, Relation source, Oid *lookup)
+{
+	ListCell *cell;
+
+	foreach (cell, RelationGetIndexList(source))
+	{
+		Relation index = index_open(lfirst_oid(cell), AccessShareLock);
+		const FormData_pg_index *form = index->rd_index;
+
+		if (form->indisvalid && form->indimmediate && !form->indcheckxmin &&
+			index->rd_rel->relam == BTREE_AM_OID && RelationGetIndexPredicate(index) == NIL &&
+			IsUniqueOn(index, counter.post_att, counter.user_att) &&
+			HasOrdinaryEquality(index, RelationGetDescr(source)))
+			*lookup = RelationGetRelid(index);
+		index_close(index, AccessShareLock);
+	}
+	return OidIsValid(*lookup) ? nullptr : "no plain unique index is over the post and the user";
 }
 
 /* Returns why neither statement can be done without, or nullptr. */
 const char *
-TableRefusal(const Counter &counter, Relation source, SourcePlan *plan)
+TableRefusal(Relation source)
 {
 	const FormData_pg_class *form = source->rd_rel;
 
@@ -265,133 +296,111 @@ TableRefusal(const Counter &counter, Relation source, SourcePlan *plan)
 		return "row-level security is enabled";
 	if (source->rd_rules != nullptr)
 		return "the table has a rule";
-	return ReadArbiters(counter, source, plan);
+	/* A distributed table looks like a heap; the planner sends its statements elsewhere. */
+	if (OidIsValid(get_relname_relid("pg_dist_partition", PG_CATALOG_NAMESPACE)))
+		return "tables may be distributed by Citus";
+	return nullptr;
 }
 
-/* Fills in the columns; returns why an INSERT has to be a statement, or nullptr. */
-const char *
-InsertRefusal(const Counter &counter, Relation source, SourcePlan *plan)
+/* The columns whose privileges both statements need: they read the keys that they name. */
+Bitmapset *
+KeyColumns(const Counter &counter)
+{
+	Bitmapset *post = bms_make_singleton(counter.post_att - FirstLowInvalidHeapAttributeNumber);
+
+	return bms_add_member(post, counter.user_att - FirstLowInvalidHeapAttributeNumber);
+}
+
+/* Finds out what an INSERT would do, in the current memory context. */
+void
+ReadInsert(const Counter &counter, Relation source, bool evaluate, InsertPlan *plan)
 {
 	TupleDesc desc = RelationGetDescr(source);
-	const char *refusal = nullptr;
+	Demand *demand = &plan->demand;
 
-	if (desc->constr != nullptr && desc->constr->num_check > 0)
-		return "the table has a CHECK constraint";
+	demand->refusal = TableRefusal(source);
+	if (demand->refusal == nullptr)
+		demand->refusal = ReadTriggers(source, TRIGGER_TYPE_INSERT, &demand->captures);
+	if (demand->refusal == nullptr)
+		demand->refusal = ReadArbiters(counter, source, &plan->arbiters);
+	if (demand->refusal == nullptr && desc->constr != nullptr && desc->constr->num_check > 0)
+		demand->refusal = "the table has a CHECK constraint";
 	plan->columns = palloc_array(Column, desc->natts);
-	for (int i = 0; refusal == nullptr && i < desc->natts; i++)
-		refusal = ReadColumn(counter, source, TupleDescAttr(desc, i), &plan->columns[i]);
-	return refusal;
+	for (int i = 0; demand->refusal == nullptr && i < desc->natts; i++)
+		demand->refusal =
+			ReadColumn(counter, source, TupleDescAttr(desc, i), evaluate, &plan->columns[i]);
+	AskPrivileges(source, ACL_INSERT | ACL_SELECT, KeyColumns(counter), KeyColumns(counter),
+				  &demand->range_table, &demand->permissions);
 }
 
-/* Makes a plan in the current memory context. */
-SourcePlan *
-MakePlan(const Counter &counter, Relation source)
-{
-	auto *plan = palloc0_object(SourcePlan);
-	Bitmapset *keys = nullptr;
-	const char *refusal = TableRefusal(counter, source, plan);
-
-	plan->context = CurrentMemoryContext;
-	plan->insert.refusal = refusal;
-	if (plan->insert.refusal == nullptr)
-		plan->insert.refusal = ReadTriggers(source, TRIGGER_TYPE_INSERT, &plan->insert.captures);
-	if (plan->insert.refusal == nullptr)
-		plan->insert.refusal = InsertRefusal(counter, source, plan);
-	plan->remove.refusal = refusal;
-	if (plan->remove.refusal == nullptr)
-		plan->remove.refusal = ReadTriggers(source, TRIGGER_TYPE_DELETE, &plan->remove.captures);
-
-	/* Both statements read the keys that they name. */
-	keys = bms_add_member(keys, counter.post_att - FirstLowInvalidHeapAttributeNumber);
-	keys = bms_add_member(keys, counter.user_att - FirstLowInvalidHeapAttributeNumber);
-	AskPrivileges(source, ACL_INSERT | ACL_SELECT, keys, keys, &plan->insert.range_table,
-				  &plan->insert.permissions);
-	AskPrivileges(source, ACL_DELETE | ACL_SELECT, keys, nullptr, &plan->remove.range_table,
-				  &plan->remove.permissions);
-	return plan;
-}
-
+/* Finds out what a DELETE would do, in the current memory context. */
 void
-RelationChanged(Datum, Oid relation)
+ReadRemove(const Counter &counter, Relation source, RemovePlan *plan)
 {
-	HASH_SEQ_STATUS seq;
+	Demand *demand = &plan->demand;
 
-	changes++;
-	hash_seq_init(&seq, plans);
-	while (auto *entry = static_cast<PlanEntry *>(hash_seq_search(&seq)))
-		if (!OidIsValid(relation) || entry->source == relation)
-			entry->stale = true;
+	demand->refusal = TableRefusal(source);
+	if (demand->refusal == nullptr)
+		demand->refusal = ReadTriggers(source, TRIGGER_TYPE_DELETE, &demand->captures);
+	if (demand->refusal == nullptr)
+		demand->refusal = ReadLookup(counter, source, &plan->lookup);
+	AskPrivileges(source, ACL_DELETE | ACL_SELECT, KeyColumns(counter), nullptr,
+				  &demand->range_table, &demand->permissions);
 }
 
-/* Returns the plan of a counter's likes.  It stays readable to the end of the transaction. */
-const SourcePlan *
-FindPlan(const Counter &counter, Relation source)
+/* Runs a function that fills in a plan, and keeps the plan with the cached counter once it is whole. */
+template <typename Plan, typename Fill>
+const Plan *
+Planned(const Counter &counter, Plan **kept, Fill fill)
 {
-	bool found;
+	if (*kept != nullptr)
+		return *kept;
 
-	if (plans == nullptr)
-	{
-		HASHCTL control = {};
-
-		control.keysize = sizeof(int32);
-		control.entrysize = sizeof(PlanEntry);
-		control.hcxt = CacheMemoryContext;
-		plans =
-			hash_create("likecount sources", 16, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-		CacheRegisterRelcacheCallback(RelationChanged, (Datum) 0);
-	}
-
-	auto *entry = static_cast<PlanEntry *>(hash_search(plans, &counter.id, HASH_ENTER, &found));
-
-	if (!found)
-		entry->plan = nullptr;
-	else if (entry->plan != nullptr && !entry->stale)
-		return entry->plan;
-
-	/* Not freed at once: the code of an index expression that likes may have found it stale, within an insert. */
-	if (entry->plan != nullptr)
-		MemoryContextSetParent(entry->plan->context, TopTransactionContext);
-	entry->plan = nullptr;
-	entry->source = counter.source;
-
-	uint64 started = changes;
 	MemoryContext context =
-		AllocSetContextCreate(TopTransactionContext, "likecount source", ALLOCSET_SMALL_SIZES);
+		AllocSetContextCreate(CurrentMemoryContext, "likecount source", ALLOCSET_SMALL_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
-	SourcePlan *plan = MakePlan(counter, source);
+	auto *plan = static_cast<Plan *>(palloc0(sizeof(Plan)));
 
+	fill(plan);
 	MemoryContextSwitchTo(caller);
-	if (started == changes)
-	{
-		MemoryContextSetParent(context, CacheMemoryContext);
-		entry->plan = plan;
-		entry->stale = false;
-	}
+	MemoryContextSetParent(context, counter.plans->context);
+	*kept = plan;
 	return plan;
 }
 
 /*
- * Looks at what may be different on each call: whether this one can do without the statement, and which triggers to
- * stand in for.  An error when the user may not.
+ * What may be different on each call: why this one has to be a statement, or nullptr, and which triggers to stand in
+ * for.
  */
-bool
-Allowed(Relation source, const Demand &demand, CapturedList *captured)
+const char *
+ReasonOfTheDay(Relation source, const Demand &demand, CapturedList *captured)
 {
 	captured->count = 0;
-	if (demand.refusal != nullptr || ExecutorCheckPerms_hook != nullptr ||
-		SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA)
-		return false;
+	if (demand.refusal != nullptr)
+		return demand.refusal;
+	if (ExecutorCheckPerms_hook != nullptr)
+		return "a module checks the privileges of each statement";
+	if (SessionReplicationRole == SESSION_REPLICATION_ROLE_REPLICA)
+		return "session_replication_role is replica";
 	for (int i = 0; i < demand.captures.count; i++)
 	{
 		const Captured *found = FindCaptured(source, demand.captures.verbs[i]);
 
 		if (found == nullptr)
 			continue;
-		/* A condition is the trigger's to evaluate. */
 		if (found->only_where != nullptr)
-			return false;
-		captured->each[captured->count++] = *found;
+			return "a counter of the table has a condition";
+		captured->each[captured->count++] = found;
 	}
+	return nullptr;
+}
+
+/* True when a call can do without the statement.  An error when the user may not. */
+bool
+Allowed(Relation source, const Demand &demand, CapturedList *captured)
+{
+	if (ReasonOfTheDay(source, demand, captured) != nullptr)
+		return false;
 	PreventCommandIfParallelMode("a like");
 	CheckPrivileges(demand.range_table, demand.permissions);
 	return true;
@@ -399,7 +408,7 @@ Allowed(Relation source, const Demand &demand, CapturedList *captured)
 
 /* Puts the row of a like into a slot. */
 void
-FillRow(const SourcePlan *plan, Datum post, Datum user, TupleTableSlot *row)
+FillRow(const InsertPlan *plan, Datum post, Datum user, TupleTableSlot *row)
 {
 	for (int i = 0; i < row->tts_tupleDescriptor->natts; i++)
 	{
@@ -445,7 +454,7 @@ CheckVisible(Relation source, ItemPointer tid)
 
 	if (!table_tuple_fetch_row_version(source, tid, SnapshotAny, there))
 		elog(ERROR, "failed to fetch the row of a like");
-	if (!table_tuple_satisfies_snapshot(source, there, GetActiveSnapshot()))
+	if (!table_tuple_satisfies_snapshot(source, there, GetTransactionSnapshot()))
 	{
 		bool isnull;
 		Datum xmin = slot_getsysattr(there, MinTransactionIdAttributeNumber, &isnull);
@@ -496,8 +505,10 @@ FastInsertBegin(FastInsert *insert, const Counter &counter)
 {
 	Relation source = table_open(counter.source, NoLock);
 
-	insert->plan = FindPlan(counter, source);
-	if (!Allowed(source, insert->plan->insert, &insert->captured))
+	insert->plan = Planned(counter, &counter.plans->insert, [&](InsertPlan *plan) {
+		ReadInsert(counter, source, true, plan);
+	});
+	if (!Allowed(source, insert->plan->demand, &insert->captured))
 	{
 		table_close(source, NoLock);
 		return false;
@@ -526,7 +537,7 @@ FastInsertRow(FastInsert *insert, Datum post, Datum user)
 	bool inserted = InsertUnlessThere(insert);
 
 	for (int i = 0; inserted && i < insert->captured.count; i++)
-		CaptureInsert(insert->captured.each[i], insert->row);
+		CaptureInsert(*insert->captured.each[i], insert->row);
 	ExecClearTuple(insert->row);
 	ResetPerTupleExprContext(insert->estate);
 	MemoryContextSwitchTo(caller);
@@ -546,10 +557,12 @@ bool
 FastRemove(const Counter &counter, Datum post, Datum user, bool *removed)
 {
 	Relation source = table_open(counter.source, NoLock);
-	const SourcePlan *plan = FindPlan(counter, source);
+	const RemovePlan *plan = Planned(counter, &counter.plans->remove, [&](RemovePlan *made) {
+		ReadRemove(counter, source, made);
+	});
 	CapturedList captured;
 
-	if (!Allowed(source, plan->remove, &captured))
+	if (!Allowed(source, plan->demand, &captured))
 	{
 		table_close(source, NoLock);
 		return false;
@@ -559,7 +572,7 @@ FastRemove(const Counter &counter, Datum post, Datum user, bool *removed)
 	/* As a statement of its own: it sees what this transaction did before. */
 	CommandCounterIncrement();
 	Snapshot snapshot = RegisterSnapshot(GetTransactionSnapshot());
-	Relation index = index_open(linitial_oid(plan->arbiters), AccessShareLock);
+	Relation index = index_open(plan->lookup, AccessShareLock);
 	IndexScanDesc scan = BeginIndexScan(source, index, snapshot, 2);
 	TupleTableSlot *row = table_slot_create(source, nullptr);
 	ScanKeyData keys[2];
@@ -582,7 +595,7 @@ FastRemove(const Counter &counter, Datum post, Datum user, bool *removed)
 		done = table_tuple_delete(source, &row->tts_tid, GetCurrentCommandId(true), snapshot,
 								  InvalidSnapshot, true, &failure, false) == TM_Ok;
 	for (int i = 0; *removed && done && i < captured.count; i++)
-		CaptureDelete(captured.each[i], row);
+		CaptureDelete(*captured.each[i], row);
 	ExecDropSingleTupleTableSlot(row);
 	index_endscan(scan);
 	index_close(index, AccessShareLock);
@@ -594,10 +607,10 @@ FastRemove(const Counter &counter, Datum post, Datum user, bool *removed)
 const char *
 StatementReason(const Counter &counter, Relation source)
 {
-	const SourcePlan *plan = MakePlan(counter, source);
+	InsertPlan plan = {};
+	CapturedList captured;
 
-	if (plan->insert.refusal == nullptr && ExecutorCheckPerms_hook != nullptr)
-		return "a module checks the privileges of each statement";
-	return plan->insert.refusal;
+	ReadInsert(counter, source, false, &plan);
+	return ReasonOfTheDay(source, plan.demand, &captured);
 }
 } // namespace likecount

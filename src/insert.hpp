@@ -7,21 +7,19 @@
 
 namespace likecount
 {
-struct SourcePlan;
-
 /* Triggers of ours, each of a counter, on one table. */
 constexpr int kMaxCaptures = 4;
 
 struct CapturedList
 {
-	Captured each[kMaxCaptures];
+	const Captured *each[kMaxCaptures];
 	int count;
 };
 
 /* Inserts likes into one source, for the time of one call. */
 struct FastInsert
 {
-	const SourcePlan *plan;
+	const InsertPlan *plan;
 	Relation source;
 	EState *estate;
 	ResultRelInfo *result;

@@ -6,9 +6,9 @@
  * arguments of any type; each call compares the types that the parser resolved with the counter's
  * before it looks at a value.
  *
- * Whatever touches the source acts as the caller and goes through the executor: privileges, row
- * security, defaults, triggers and constraints are those of the plain statement, which is kept as
- * an SPI plan per counter.  A kept plan is analysed again from its text whenever a relation in it
+ * Whatever touches the source acts as the caller: privileges, row security, defaults, triggers and
+ * constraints are those of the plain statement.  insert.cpp stores and removes rows without one
+ * where that is the same; else the statement is kept as an SPI plan per counter.  A kept plan is analysed again from its text whenever a relation in it
  * changes, and then a renamed table would not be found, or a table that took over the name would
  * be.  So each call first locks the source by its OID, which lets in what other sessions committed
  * and keeps the names as they are to the end of the transaction; a change of the source or of a
@@ -173,6 +173,13 @@ AppendCondition(StringInfo sql, const Counter &counter)
 	AtEOXact_GUC(false, guc_level);
 }
 
+/* ByteOrder sorts texts as their keys are sorted. */
+const char *
+ByteOrder(Oid type)
+{
+	return KeyKindOf(type) == KeyKind::kText ? " COLLATE pg_catalog.\"C\"" : "";
+}
+
 /* StatementText writes a statement with today's names.  The source is locked, so they hold. */
 char *
 StatementText(const Counter &counter, Statement statement)
@@ -207,13 +214,14 @@ StatementText(const Counter &counter, Statement statement)
 			AppendCondition(&sql, counter);
 			break;
 		case Statement::kInsertMany:
-			/* In one order of all pairs, so that two batches cannot wait for each other. */
+			/* In one order of all pairs, InsertLikes()'s, so that two batches cannot wait for each other. */
 			appendStringInfo(&sql,
 							 "INSERT INTO %s (%s, %s) SELECT pair.post, pair.actor"
 							 " FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2))"
-							 " AS pair (post, actor) ORDER BY 1, 2"
+							 " AS pair (post, actor) ORDER BY pair.post%s, pair.actor%s"
 							 " ON CONFLICT (%s, %s) DO NOTHING",
-							 source, post, user, post, user);
+							 source, post, user, ByteOrder(counter.post_type),
+							 ByteOrder(counter.user_type), post, user);
 			break;
 		case Statement::kSelectMany:
 			appendStringInfo(&sql,
@@ -552,6 +560,9 @@ InsertLike(const Counter &counter, Datum post, Datum user)
 	return inserted;
 }
 
+/* Pairs of one call that are sorted in memory. */
+constexpr int kMaxPairs = 100000;
+
 /* A like of like_many(), and its keys in an order. */
 struct Pair
 {
@@ -605,7 +616,8 @@ InsertLikes(const Call &call, ArrayType *posts, ArrayType *users)
 	FastInsert insert;
 	int64 recorded = 0;
 
-	if (!FastInsertBegin(&insert, counter))
+	/* The statement's sort spills to disk. */
+	if (count > kMaxPairs || !FastInsertBegin(&insert, counter))
 	{
 		Datum values[2] = {PointerGetDatum(posts), PointerGetDatum(users)};
 
@@ -615,8 +627,7 @@ InsertLikes(const Call &call, ArrayType *posts, ArrayType *users)
 		return recorded;
 	}
 
-	auto *pairs =
-		static_cast<Pair *>(MemoryContextAllocHuge(CurrentMemoryContext, count * sizeof(Pair)));
+	auto *pairs = static_cast<Pair *>(palloc(count * sizeof(Pair)));
 
 	for (int i = 0; i < count; i++)
 		pairs[i] = {KeyFromDatum(counter.post_type, post_keys[i]),

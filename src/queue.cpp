@@ -8,8 +8,8 @@
  * A table that is only emptied by DELETE grows without end while any old snapshot stands.  So both have three
  * segments.  A writer appends to the first one that is below a size, and keeps its lock (ROW EXCLUSIVE) to the end
  * of its transaction; no state is shared, the size is the file's.  Whoever drains, drains all.  A segment past the
- * limit gets no new writers, so as soon as the last writer has ended and a flush that took its rows has committed,
- * it can be emptied in place, whatever snapshots exist.
+ * limit gets no new writers, but those that still have room in the page they wrote last, so as soon as the last writer
+ * has ended and a flush that took its rows has committed, it can be emptied in place, whatever snapshots exist.
  *
  * Emptying cannot be rolled back, so it must not depend on anything that can.  It runs in a transaction of its own
  * that has flushed nothing: get ACCESS EXCLUSIVE without waiting (no writer is under way any more, prepared ones

@@ -269,10 +269,14 @@ AddInsertPath(Row *row, const Counter *counter)
 	else
 	{
 		source = try_table_open(counter->source, NoLock);
-		reason = source == nullptr ? "the source is gone" : StatementReason(*counter, source);
-		path = reason == nullptr ? "fast" : "executor";
-		if (source != nullptr)
+		if (source == nullptr)
+			reason = "the source is gone";
+		else
+		{
+			reason = StatementReason(*counter, source);
+			path = reason == nullptr ? "fast" : "executor";
 			table_close(source, NoLock);
+		}
 		UnlockRelationOid(counter->source, AccessShareLock);
 	}
 	row->AddText(path);
