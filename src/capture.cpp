@@ -26,6 +26,7 @@
  */
 #include "capture.hpp"
 
+#include "debug.hpp"
 #include "queue.hpp"
 #include "reconcile.hpp"
 #include "repair.hpp"
@@ -346,6 +347,7 @@ AppendAll(bool prepare)
 		bool queue = !prepare && database != nullptr &&
 					 pg_atomic_read_u32(&database->ready) == m->watermark && ChooseQueue(database);
 
+		LIKECOUNT_DEBUG_POINT("commit: place chosen");
 		if (queue)
 			AppendWhere(Where::kQueue);
 		else
@@ -355,6 +357,9 @@ AppendAll(bool prepare)
 	}
 	DropFrom(0);
 	appended = true;
+	/* Not where every commit of the server passes. */
+	if (m != nullptr)
+		LIKECOUNT_DEBUG_POINT("commit: appended");
 }
 
 void

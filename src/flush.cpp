@@ -25,6 +25,7 @@
 #include "attach.hpp"
 #include "audit.hpp"
 #include "capture.hpp"
+#include "debug.hpp"
 #include "init.hpp"
 #include "queue.hpp"
 #include "repair.hpp"
@@ -275,6 +276,7 @@ MoveDeltas(Turn *turn, Snapshot snapshot, bool own)
 
 	bool all = Drain(turn, Where::kQueue, snapshot);
 
+	LIKECOUNT_DEBUG_POINT("flush: queue drained");
 	/*
 	 * A counter that was skipped has none of its rows taken; the others' journal rows need only that the scan of the
 	 * queue came to its end.
@@ -295,6 +297,7 @@ MoveDeltas(Turn *turn, Snapshot snapshot, bool own)
 	else
 		all = false;
 
+	LIKECOUNT_DEBUG_POINT("flush: drained");
 	WriteSlots(turn);
 	foreach (cell, turn->targets)
 	{
@@ -497,8 +500,10 @@ Flush(bool wait, bool own)
 		}
 	}
 
+	LIKECOUNT_DEBUG_POINT("flush: clock raised");
 	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
 
+	LIKECOUNT_DEBUG_POINT("flush: snapshot taken");
 	MoveDeltas(&turn, snapshot, own);
 	UnregisterSnapshot(snapshot);
 

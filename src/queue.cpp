@@ -22,6 +22,7 @@
  */
 #include "queue.hpp"
 
+#include "debug.hpp"
 #include "shmem.hpp"
 #include "slots.hpp"
 
@@ -78,6 +79,7 @@ TruncateIfConsumed(Oid segment, Where where)
 	SET_LOCKTAG_RELATION(tag, MyDatabaseId, segment);
 	VirtualTransactionId *holders = GetLockConflicts(&tag, AccessExclusiveLock, &conflicts);
 
+	LIKECOUNT_DEBUG_POINT("emptying: holders read");
 	if (conflicts > 0 || !ConditionalLockRelationOid(segment, AccessExclusiveLock))
 	{
 		if (database != nullptr && conflicts > 0)
@@ -92,6 +94,7 @@ TruncateIfConsumed(Oid segment, Where where)
 	empty = heap_getnext(scan, ForwardScanDirection) == nullptr;
 	table_endscan(scan);
 	UnregisterSnapshot(snapshot);
+	LIKECOUNT_DEBUG_POINT("emptying: looked");
 	if (empty)
 	{
 		if (where == Where::kJournal)

@@ -24,6 +24,7 @@
 #include "reconcile.hpp"
 
 #include "capture.hpp"
+#include "debug.hpp"
 #include "flush.hpp"
 #include "only_where.hpp"
 #include "queue.hpp"
@@ -419,10 +420,12 @@ Reconcile(Recount *recount)
 
 	LockSegments(AccessShareLock);
 	measure.snapshot = RegisterSnapshot(GetLatestSnapshot());
+	LIKECOUNT_DEBUG_POINT("recount: snapshot taken");
 
 	HTAB *pending = ReadPending(counter->id, measure.snapshot, measure.context, nullptr);
 
 	UnlockSegments(AccessShareLock);
+	LIKECOUNT_DEBUG_POINT("recount: pending read");
 
 	recount->checked = recount->wrong = recount->drift = 0;
 	recount->findings = NIL;
@@ -439,10 +442,12 @@ Reconcile(Recount *recount)
 
 	SPI_connect();
 	CountSource(&measure, recount->posts == nullptr ? recount->limit : 0);
+	LIKECOUNT_DEBUG_POINT("recount: rows counted");
 	SumSlots(&measure, recount->posts == nullptr ? recount->limit : 0);
 	SPI_finish();
 	MemoryContextSwitchTo(caller);
 	AddPending(&measure, pending);
+	LIKECOUNT_DEBUG_POINT("recount: measured");
 	Conclude(&measure, recount);
 	UnregisterSnapshot(measure.snapshot);
 

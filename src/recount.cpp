@@ -350,6 +350,8 @@ likecount_reconcile_chunk(PG_FUNCTION_ARGS)
 	recount.append = true;
 	recount.wait = true;
 	recount.limit = PG_GETARG_INT32(1);
+	/* Before the row of _progress: who has recounted a post and then walks has the counter already. */
+	(void) LockForRecount(counter, true, true);
 	recount.after = ReadProgress(counter);
 	(void) Reconcile(&recount);
 	WriteProgress(&recount);

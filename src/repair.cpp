@@ -26,6 +26,7 @@
  */
 #include "repair.hpp"
 
+#include "debug.hpp"
 #include "guard.hpp"
 #include "queue.hpp"
 #include "reconcile.hpp"
@@ -264,6 +265,7 @@ CollectChunk(Step *step)
 	HTAB *pending = ReadPending(counter->id, snapshot, CurrentMemoryContext, nullptr);
 
 	UnlockSegments(AccessShareLock);
+	LIKECOUNT_DEBUG_POINT("repair: journal read");
 	batch.counter = counter->id;
 	hash_seq_init(&seq, pending);
 	while (auto *sum = static_cast<PendingSum *>(hash_seq_search(&seq)))

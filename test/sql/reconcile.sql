@@ -23,7 +23,7 @@ CREATE PROCEDURE app.spoil() LANGUAGE sql AS $$
     INSERT INTO likecount.like_slots AS s VALUES (1000, 0, 0, 4, now()) ON CONFLICT (post, node, slot) DO UPDATE SET value = s.value + 4;
     DELETE FROM likecount.like_slots WHERE post = 6 $$;
 
-SELECT plan(45);
+SELECT plan(46);
 
 SELECT is_empty($$SELECT * FROM likecount.check('app.likes')$$, 'check of a right counter is empty');
 CALL app.spoil();
@@ -75,6 +75,18 @@ ROLLBACK;
 BEGIN READ ONLY;
 SELECT throws_ok($$SELECT likecount.reconcile('app.likes', 1)$$, '25006', NULL, 'not in a read-only transaction');
 ROLLBACK;
+-- the number below is the answer to PREPARE
+BEGIN;
+SELECT likecount.reconcile('app.likes', 1) \g /dev/null
+\set VERBOSITY sqlstate
+PREPARE TRANSACTION 'likecount reconcile';
+\set VERBOSITY default
+\echo :LAST_ERROR_SQLSTATE
+SELECT count(*) > 0 AS prepared FROM pg_prepared_xacts WHERE gid = 'likecount reconcile' \gset
+SELECT ok(NOT :'prepared', 'nor is a correction prepared');
+\if :prepared
+ROLLBACK PREPARED 'likecount reconcile';
+\endif
 
 -- recent activity: by liked_at, by flush, by what waits
 UPDATE app.likes SET liked_at = now() - interval '1 day' WHERE post_id IN (0, 5);
