@@ -30,6 +30,7 @@
 #include "guard.hpp"
 #include "queue.hpp"
 #include "reconcile.hpp"
+#include "shmem.hpp"
 #include "slots.hpp"
 #include "spi.hpp"
 
@@ -37,6 +38,17 @@ namespace likecount
 {
 namespace
 {
+/* True when sentinels tell nothing: somebody made their table a logged one, and no flush has looked since the server started. */
+bool
+SentinelsOutliveCrash()
+{
+	DatabaseShared *database = MyDatabase(false);
+
+	if (get_rel_persistence(GetMembers()->sentinel) == RELPERSISTENCE_UNLOGGED)
+		return false;
+	return database == nullptr || pg_atomic_read_u32(&database->ready) != GetMembers()->watermark;
+}
+
 /* Reads the counters that have a sentinel. */
 List *
 ReadSentinels()
@@ -136,12 +148,23 @@ RecordStep(const Recount *recount, const char *after, int64 total, bool complete
 						  checked, drift));
 }
 
+/* Takes a counter's posts off the list, where they will not be recounted one by one. */
+void
+ForgetTodo(int32 counter)
+{
+	SpiArgs args = {};
+
+	args.Add(INT4OID, Int32GetDatum(counter));
+	SpiExecute("DELETE FROM likecount._repair_todo WHERE counter = $1", &args, SPI_OK_DELETE);
+}
+
 /* Where a subscription brings the slots the publisher counts, and there is nothing to do. */
 bool
 CountedElsewhere(const Recount *recount)
 {
 	if (!SlotsAreReplicated(recount->counter))
 		return false;
+	ForgetTodo(recount->counter->id);
 	RecordStep(recount, nullptr, 0, true);
 	return true;
 }
@@ -299,23 +322,18 @@ CollectChunk(Step *step)
 	return true;
 }
 
-/* What a walk over all posts makes unneeded. */
-void
-ForgetTodo(int32 counter)
-{
-	SpiArgs args = {};
-
-	args.Add(INT4OID, Int32GetDatum(counter));
-	SpiExecute("DELETE FROM likecount._repair_todo WHERE counter = $1", &args, SPI_OK_DELETE);
-}
-
-/* True when the source or a partition of it is unlogged: a crash emptied it. */
+/* True when a crash empties more than the queue: the source, a partition of it, or what somebody made an unlogged table. */
 bool
 IsUnlogged(const Counter *counter)
 {
+	const Members *m = GetMembers();
+	const Oid ours[] = {counter->slots, m->request,	   m->watermark, m->repair_todo,
+						m->journal[0],	m->journal[1], m->journal[2]};
 	List *relations = find_all_inheritors(counter->source, NoLock, nullptr);
 	ListCell *cell;
 
+	for (Oid table : ours)
+		relations = lappend_oid(relations, table);
 	foreach (cell, relations)
 		if (get_rel_persistence(lfirst_oid(cell)) == RELPERSISTENCE_UNLOGGED)
 			return true;
@@ -352,7 +370,7 @@ CheckSentinels(List *counters)
 		bool here;
 		bool known;
 	};
-	List *sentinels = ReadSentinels();
+	List *sentinels = SentinelsOutliveCrash() ? NIL : ReadSentinels();
 	TimestampTz watermark = 0;
 	bool used = ReadWatermark(&watermark);
 	bool wrote = false;
@@ -398,7 +416,7 @@ CheckSentinels(List *counters)
 				;
 			else if (crash && IsUnlogged(counter))
 				SetState(counter->id, State::kBackfilling,
-						 "a crash emptied an unlogged part of the source");
+						 "a crash emptied an unlogged table of the counter");
 			else if (crash && used)
 				StartRepair(counter, watermark);
 			else if (!crash && homes[i].known)
