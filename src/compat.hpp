@@ -19,6 +19,7 @@
 										: false)
 #define object_aclcheck(classid, objectid, roleid, mode)                                    \
 	((classid) == NamespaceRelationId ? pg_namespace_aclcheck((objectid), (roleid), (mode)) \
+	 : (classid) == ProcedureRelationId ? pg_proc_aclcheck((objectid), (roleid), (mode))    \
 									  : ACLCHECK_NO_PRIV)
 #endif
 

@@ -40,7 +40,8 @@ struct Column
 {
 	From from;
 	bool isnull;
-	Datum value; /* of a constant */
+	Datum value;  /* of a constant */
+	Oid function; /* that tells the time, InvalidOid: none */
 };
 
 /* Who fires on INSERT, or on DELETE, and is captured here: the verbs of our triggers. */
@@ -98,7 +99,8 @@ ReadTime(Node *node, Column *column)
 {
 	if (IsA(node, FuncExpr))
 	{
-		switch (reinterpret_cast<FuncExpr *>(node)->funcid)
+		column->function = reinterpret_cast<FuncExpr *>(node)->funcid;
+		switch (column->function)
 		{
 			case F_CLOCK_TIMESTAMP:
 				column->from = From::kClock;
@@ -111,6 +113,7 @@ ReadTime(Node *node, Column *column)
 				column->from = From::kStatementStart;
 				return true;
 			default:
+				column->function = InvalidOid;
 				return false;
 		}
 	}
@@ -131,7 +134,7 @@ const char *
 ReadColumn(const Counter &counter, Relation source, Form_pg_attribute att, bool evaluate,
 		   Column *column)
 {
-	*column = {From::kConstant, true, (Datum) 0};
+	*column = {From::kConstant, true, (Datum) 0, InvalidOid};
 	if (att->attisdropped)
 		return nullptr;
 	/* The value of a domain is checked on its way into the row. */
@@ -406,6 +409,23 @@ Allowed(Relation source, const Demand &demand, CapturedList *captured)
 	return true;
 }
 
+/* An error when the user may not execute a function of a default.  Those of constants are the planner's to check. */
+void
+CheckFunctions(const InsertPlan *plan, int columns)
+{
+	for (int i = 0; i < columns; i++)
+	{
+		Oid function = plan->columns[i].function;
+		AclResult result =
+			OidIsValid(function)
+				? object_aclcheck(ProcedureRelationId, function, GetUserId(), ACL_EXECUTE)
+				: ACLCHECK_OK;
+
+		if (result != ACLCHECK_OK)
+			aclcheck_error(result, OBJECT_FUNCTION, get_func_name(function));
+	}
+}
+
 /* Puts the row of a like into a slot. */
 void
 FillRow(const InsertPlan *plan, Datum post, Datum user, TupleTableSlot *row)
@@ -513,6 +533,7 @@ FastInsertBegin(FastInsert *insert, const Counter &counter)
 		table_close(source, NoLock);
 		return false;
 	}
+	CheckFunctions(insert->plan, RelationGetDescr(source)->natts);
 	insert->source = source;
 	insert->estate = CreateExecutorState();
 
