@@ -459,7 +459,7 @@ SELECT s.library_version,
        s.unadopted
   FROM likecount._status() s;
 
-COMMENT ON VIEW likecount.status IS 'likecount in this database, in one row; the numbers from flushes to truncations are cumulative since stats_reset, and NULL without preloading';
+COMMENT ON VIEW likecount.status IS 'likecount in this database, in one row; the numbers from flushes to truncations, but drift_posts and drift_found, are cumulative since stats_reset, and NULL without preloading';
 COMMENT ON COLUMN likecount.status.library_version IS 'version of the loaded library';
 COMMENT ON COLUMN likecount.status.sql_version IS 'version of the installed SQL objects';
 COMMENT ON COLUMN likecount.status.preloaded IS 'whether the library is in shared_preload_libraries; if not there is no worker, and flush() has to be called';

@@ -104,6 +104,18 @@ Report(const Recount *recount)
 			   &args, SPI_OK_UPDATE);
 }
 
+/* The source could be read: an error of an earlier round is over. */
+void
+ForgetError(int32 counter)
+{
+	SpiArgs args = {};
+
+	args.Add(INT4OID, Int32GetDatum(counter));
+	SpiExecute("UPDATE likecount._counter SET last_error = NULL, last_error_at = NULL"
+			   " WHERE id = $1 AND last_error IS NOT NULL",
+			   &args, SPI_OK_UPDATE);
+}
+
 bool
 AuditStep(Step *step)
 {
@@ -118,6 +130,7 @@ AuditStep(Step *step)
 		return true;
 	if (!Reconcile(&recount))
 		return false;
+	ForgetError(step->counter->id);
 	if (recount.wrong > 0)
 		Report(&recount);
 	step->more = recount.wrong > 0;

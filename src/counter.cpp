@@ -16,6 +16,7 @@
 #include "counter.hpp"
 
 #include "queue.hpp"
+#include "reconcile.hpp"
 #include "shmem.hpp"
 
 namespace likecount
@@ -278,6 +279,8 @@ WhyJournal(const Counter *counter)
 		return "the counter has no time column";
 	if (counter->time_type != TIMESTAMPTZOID)
 		return "the time column is not of type timestamp with time zone";
+	if (SlotsAreReplicated(counter))
+		return "a subscription brings slots: what a crash lost could not be recounted";
 	return HasIndexOn(counter->source, counter->time_att, false)
 			   ? nullptr
 			   : "the time column has no valid btree or BRIN index";
@@ -453,6 +456,13 @@ RelcacheCallback(Datum, Oid relation)
 	}
 	else if (IsCached(relation))
 		DropCache();
+}
+
+/* A subscription got a table, perhaps our slots, or lost it. */
+void
+SubscriptionCallback(Datum, int, uint32)
+{
+	DropCache();
 }
 } // namespace
 
@@ -788,6 +798,7 @@ void
 CounterInit()
 {
 	CacheRegisterRelcacheCallback(RelcacheCallback, (Datum) 0);
+	CacheRegisterSyscacheCallback(SUBSCRIPTIONRELMAP, SubscriptionCallback, (Datum) 0);
 }
 
 char *

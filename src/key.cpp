@@ -198,7 +198,7 @@ KeyToText(Oid column_type, const uint8 *data, uint32 len)
 	bool varlena;
 
 	if (!KeyToDatum(column_type, data, len, &value))
-		return DatumGetCString(
+		return TextDatumGetCString(
 			DirectFunctionCall2(binary_encode,
 								PointerGetDatum(cstring_to_text_with_len(
 									reinterpret_cast<const char *>(data), (int) len)),
