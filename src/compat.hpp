@@ -17,10 +17,10 @@
 	 : (classid) == DatabaseRelationId	? pg_database_ownercheck((objectid), (roleid))  \
 	 : (classid) == ExtensionRelationId ? pg_extension_ownercheck((objectid), (roleid)) \
 										: false)
-#define object_aclcheck(classid, objectid, roleid, mode)                                    \
-	((classid) == NamespaceRelationId ? pg_namespace_aclcheck((objectid), (roleid), (mode)) \
-	 : (classid) == ProcedureRelationId ? pg_proc_aclcheck((objectid), (roleid), (mode))    \
-									  : ACLCHECK_NO_PRIV)
+#define object_aclcheck(classid, objectid, roleid, mode)                                      \
+	((classid) == NamespaceRelationId	? pg_namespace_aclcheck((objectid), (roleid), (mode)) \
+	 : (classid) == ProcedureRelationId ? pg_proc_aclcheck((objectid), (roleid), (mode))      \
+										: ACLCHECK_NO_PRIV)
 #endif
 
 /* 17: ALTER COLUMN SET EXPRESSION; a number that no subcommand has */

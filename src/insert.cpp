@@ -416,10 +416,9 @@ CheckFunctions(const InsertPlan *plan, int columns)
 	for (int i = 0; i < columns; i++)
 	{
 		Oid function = plan->columns[i].function;
-		AclResult result =
-			OidIsValid(function)
-				? object_aclcheck(ProcedureRelationId, function, GetUserId(), ACL_EXECUTE)
-				: ACLCHECK_OK;
+		AclResult result = OidIsValid(function) ? object_aclcheck(ProcedureRelationId, function,
+																  GetUserId(), ACL_EXECUTE)
+												: ACLCHECK_OK;
 
 		if (result != ACLCHECK_OK)
 			aclcheck_error(result, OBJECT_FUNCTION, get_func_name(function));
