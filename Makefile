@@ -17,7 +17,7 @@ PG_CONFIG ?= pg_config
 .DEFAULT_GOAL := all
 
 # These run scripts that install what is missing, so they must work before there is a pg_config.
-SCRIPTED = test chaos demo matrix coverage lint format
+SCRIPTED = test chaos demo bench instructions matrix coverage lint format
 .PHONY: $(SCRIPTED) check-symbols dist
 
 test:
@@ -37,6 +37,14 @@ matrix:
 
 demo:
 	@demo/run
+
+# against other ways to count likes, and against not counting: bench/README.md; FULL=1 takes hours
+bench:
+	@bench/run
+
+# instructions per call, which repeat where times do not
+instructions:
+	@bench/instructions
 
 lint:
 	@scripts/lint

@@ -67,22 +67,32 @@ need_packages() {
 	say "installing ${missing[*]}"
 	# The server's package would create a cluster, and start it on port 5432.  Nobody asked for one.
 	if [[ " ${missing[*]} " == *" postgresql-$PGVER "* ]]; then
-		no_cluster=/etc/postgresql-common/createcluster.d/likecount-test.conf
-		as_root mkdir -p "$(dirname "$no_cluster")"
-		echo 'create_main_cluster = false' | as_root tee "$no_cluster" >/dev/null
+		until_installed /etc/postgresql-common/createcluster.d/likecount-test.conf 'create_main_cluster = false'
+	fi
+	# Nor for a service.
+	if [[ " ${missing[*]} " == *" pgbouncer "* ]] && [ ! -e /usr/sbin/policy-rc.d ]; then
+		until_installed /usr/sbin/policy-rc.d '#!/bin/sh' 'exit 101'
+		as_root chmod +x /usr/sbin/policy-rc.d
 	fi
 	local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300)
 	as_root "${apt[@]}" update </dev/null >"$work/apt.log" 2>&1 \
 		|| say "the package lists could not be refreshed, trying with the old ones"
 	as_root "${apt[@]}" install --no-install-recommends "${missing[@]}" </dev/null >>"$work/apt.log" 2>&1 \
 		|| { tail -n 40 "$work/apt.log" >&2; fail "could not install ${missing[*]}"; }
-	remove_no_cluster
+	[[ " ${missing[*]} " != *" pgbouncer "* ]] || as_root update-rc.d pgbouncer disable >>"$work/apt.log" 2>&1
+	remove_temporary
 }
 
-no_cluster=
-remove_no_cluster() {
-	[ -z "$no_cluster" ] || as_root rm -f "$no_cluster"
-	no_cluster=
+# until_installed FILE LINE... makes a file that tells packages what not to do.
+temporary=()
+until_installed() {
+	temporary+=("$1")
+	as_root mkdir -p "$(dirname "$1")"
+	printf '%s\n' "${@:2}" | as_root tee "$1" >/dev/null
+}
+remove_temporary() {
+	[ ${#temporary[@]} -eq 0 ] || as_root rm -f "${temporary[@]}"
+	temporary=()
 }
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -134,7 +144,7 @@ leave() {
 	end_job "$job"
 	end_job "${load:-}"
 	stop_servers
-	remove_no_cluster
+	remove_temporary
 	if [ -n "${KEEP:-}" ]; then
 		say "kept: $work"
 	else
@@ -170,7 +180,7 @@ bindir=/nonexistent
 copy_tree() {
 	mkdir "$1"
 	tar -C "$root" -cf - --exclude=./.git --exclude='*.o' --exclude='*.bc' --exclude='*.so' --exclude='*.gcda' \
-		--exclude='*.gcno' --exclude=./results --exclude=./output_iso . | tar -C "$1" -xf -
+		--exclude='*.gcno' --exclude=./results --exclude=./bench/results --exclude=./output_iso . | tar -C "$1" -xf -
 	[ "$(id -u)" -ne 0 ] || chown -R postgres: "$1"
 }
 

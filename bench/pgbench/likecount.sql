@@ -1,3 +1,4 @@
--- likecount: the like and its part of the count.
+-- likecount by its call.
+\set post CASE WHEN :zipf THEN random_zipfian(1, :posts, 1.07) ELSE random(1, :posts) END
 \set user random(1, 2000000000)
-SELECT likecount.like(1, :user);
+SELECT likecount.like(:post, :user);

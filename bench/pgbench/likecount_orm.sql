@@ -1,0 +1,4 @@
+-- likecount without its call: a plain INSERT, which its triggers capture.
+\set post CASE WHEN :zipf THEN random_zipfian(1, :posts, 1.07) ELSE random(1, :posts) END
+\set user random(1, 2000000000)
+INSERT INTO likecount_orm_likes (post_id, user_id) VALUES (:post, :user) ON CONFLICT (post_id, user_id) DO NOTHING;
