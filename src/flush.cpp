@@ -307,6 +307,7 @@ MoveDeltas(Turn *turn, Snapshot snapshot, bool own)
 			SlotWriterClose(&target->writer);
 	}
 	turn->result.drained = all;
+	turn->result.full = turn->room <= 0;
 }
 
 void
@@ -599,7 +600,8 @@ likecount_flush(PG_FUNCTION_ARGS)
 		FlushResult result = Flush(true, true);
 
 		moved += result.deltas;
-		if (result.drained || (result.deltas == 0 && result.discarded == 0))
+		/* What is left otherwise is of counters whose slots somebody has locked. */
+		if (!result.full)
 			break;
 	}
 	/* What no worker will do: everything where none runs, else the counters that this transaction made. */

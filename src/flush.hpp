@@ -14,6 +14,7 @@ struct FlushResult
 {
 	bool ran;	  /* false: somebody else holds the flush lock, see FlushLockHolder() */
 	bool drained; /* everything that its snapshot saw is in the slots now */
+	bool full;	  /* it took a whole batch, so there may be more that can be taken at once */
 	int64 deltas; /* rows of queue and journal, and entries of the caller's own, that were taken */
 	int64 posts;  /* slot rows written */
 	int64 discarded; /* deltas of counters that are not registered any more */

@@ -286,7 +286,7 @@ TakeTurn(Pace *pace)
 	if (flushed.ran)
 		grown = SegmentsWantTruncation();
 	End();
-	turn.more = flushed.ran && !flushed.drained && flushed.deltas + flushed.discarded > 0;
+	turn.more = flushed.ran && flushed.full;
 	turn.worked = !flushed.ran || !flushed.drained || flushed.deltas + flushed.discarded > 0;
 
 	if (grown && Begin("likecount: emptying of segments") == Begun::kYes)
@@ -340,6 +340,8 @@ void
 Rest(const Turn &turn, const Pace &pace, TimestampTz turn_start, uint32 wait_event)
 {
 	bool busy = turn.worked;
+	/* What can't be done yet is not done: if it has to leave, another worker has to come back for that. */
+	bool unfinished = busy || turn.poll_ms != 0;
 
 	for (;;)
 	{
@@ -354,8 +356,8 @@ Rest(const Turn &turn, const Pace &pace, TimestampTz turn_start, uint32 wait_eve
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
 		}
-		if (MustLeave(busy, &share_ms))
-			Leave(busy || !guc_worker);
+		if (MustLeave(unfinished, &share_ms))
+			Leave(unfinished || !guc_worker);
 		if (turn.more || (!busy && pg_atomic_read_u32(&my_entry->asleep) == 0))
 			return;
 

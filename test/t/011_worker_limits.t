@@ -47,6 +47,21 @@ ok($busy->pumpable, 'all that while it was busy');
 $busy->signal('INT');
 $busy->finish;
 wait_exact($node, $_) for @databases;
+
+# One that waits for a lock gives way, too, and comes back for what it could not do: nobody tells it that the lock is gone.
+$node->safe_psql('d1', q{SELECT likecount.create_counter('stars')});
+wait_exact($node, 'd1');
+my $locker = $node->background_psql('d1');
+$locker->query_safe('BEGIN; LOCK TABLE likes IN ACCESS EXCLUSIVE MODE');
+$node->safe_psql('d1', q{
+	INSERT INTO likecount._request (counter, reason) SELECT id, 'a test' FROM likecount._counter WHERE verb = 'like';
+	SELECT likecount.star(1, 1)});
+ok($node->poll_query_until('d1', q{SELECT state = 'backfilling' FROM likecount.counters WHERE verb = 'like'}), 'a recount waits for a lock');
+$node->safe_psql('d2', 'SELECT likecount.like(4, 1)');
+ok($node->poll_query_until('d2', 'SELECT likecount.like_count(4) = 1'), 'which keeps no other database waiting');
+$locker->query_safe('ROLLBACK');
+$locker->quit;
+wait_exact($node, 'd1');
 unlike(slurp_file($node->logfile), qr/likecount worker.*exited with exit code/, 'no worker ended with an error');
 $node->stop;
 
