@@ -38,6 +38,8 @@ enum Kind
 	kKillWorker,
 	kFreezeAndKillWorker,
 	kStallBackends,
+	kLockSlots,
+	kStallCommits,
 	kStallStandby,
 	kPromotion,
 	kFreezeWorker,
@@ -57,6 +59,8 @@ const char *const kKindNames[kKinds] = {
 	"kill -9 of the worker",
 	"SIGSTOP, then kill -9 of the worker",
 	"SIGSTOP of backends, then the same",
+	"lock on slots, then kill -9",
+	"commits without a standby, then kill -9",
 	"SIGSTOP of the standby, then the same",
 	"promotion of a standby",
 	"SIGSTOP and SIGCONT of the worker",
@@ -102,6 +106,10 @@ class Chaos
 	void MakeStandby();
 	bool Strike(Kind kind, Rng *rng);
 	bool KillAndSee(PGconn *conn, pid_t pid);
+	bool Kill(PGconn *conn, pid_t worker, int number);
+	std::string Flushes(PGconn *conn);
+	std::string OwnLikes(int table, int where);
+	void KeepBusy(PGconn *conn, int pause_ms);
 	bool StrikeWorker(Kind kind, int number, int pause_ms);
 	void Promote(Rng *rng);
 	pid_t WorkerPid();
@@ -125,6 +133,7 @@ class Chaos
 	std::vector<std::unique_ptr<Client>> clients;
 	std::vector<std::string> log; /* the controller's, of this round */
 	std::string kinds_of_round;
+	int own_likes = 0; /* statements of the controller's own */
 	std::map<std::string, std::streamoff> log_read;
 };
 
@@ -290,6 +299,79 @@ Chaos::KillAndSee(PGconn *conn, pid_t pid)
 	return seen;
 }
 
+/* Kills the worker, or, for some numbers, the postmaster, which has to be started again. */
+bool
+Chaos::Kill(PGconn *conn, pid_t worker, int number)
+{
+	if (number % 4 < 2)
+		return KillAndSee(conn, worker);
+	PQfinish(conn);
+	primary->KillPostmaster();
+	primary->Start();
+	return true;
+}
+
+/* How many flushes there have been, empty: something is locked. */
+std::string
+Chaos::Flushes(PGconn *conn)
+{
+	PGresult *result = PQexec(conn, "SELECT flushes FROM likecount.status");
+	std::string flushes = PQntuples(result) == 1 ? PQgetvalue(result, 0, 0) : "";
+
+	PQclear(result);
+	return flushes;
+}
+
+/*
+ * Likes of the controller's own, of posts at which hardly anybody else does something.  No connection knows these
+ * users, so nobody has to know whether the likes are there, only whether they count.
+ */
+std::string
+Chaos::OwnLikes(int table, int where)
+{
+	std::string posts, users;
+
+	own_likes++;
+	for (int i = 0; i < 20; i++)
+	{
+		const char *comma = i == 0 ? "" : ", ";
+
+		posts += comma + PostLiteral(table, kHotPosts + (where + 7 * i) % (kPosts - kHotPosts));
+		users += comma + std::to_string(UserId((int) clients.size(), own_likes % 1000));
+	}
+	return std::string("SELECT likecount.") + kNames[table].verb + "_many(ARRAY[" + posts +
+		   "], ARRAY[" + users + "])";
+}
+
+/*
+ * Sees to it that there is something to flush for a while, whoever else stands still, and that it is flushed.  What
+ * is locked is left.
+ */
+void
+Chaos::KeepBusy(PGconn *conn, int pause_ms)
+{
+	std::string user = std::to_string(UserId((int) clients.size(), 0)), before;
+	int64_t start = Now();
+
+	for (int i = 0;; i++, SleepMs(10))
+	{
+		std::string un = i / 2 % 2 == 0 ? "" : "un";
+
+		PQclear(
+			PQexec(conn,
+				   ("SELECT likecount." + un + kNames[i % 2].verb + "(0, " + user + ")").c_str()));
+		if (Now() - start < pause_ms * INT64_C(1'000'000))
+			continue;
+
+		std::string flushes = Flushes(conn);
+
+		if (before.empty())
+			before = flushes;
+		else if (flushes != before || Now() - start > 3'000'000'000)
+			break;
+	}
+}
+
 /* An event that concerns the worker. */
 bool
 Chaos::StrikeWorker(Kind kind, int number, int pause_ms)
@@ -299,6 +381,7 @@ Chaos::StrikeWorker(Kind kind, int number, int pause_ms)
 	pid_t worker = 0;
 	std::vector<pid_t> stalled;
 
+	Query(conn, "SET synchronous_commit = local; SET lock_timeout = '100ms'");
 	for (int i = 0; worker == 0 && i < 200; i++, SleepMs(10))
 		worker = WorkerPid();
 	if (worker == 0 || kind == kFreezeWorker || kind == kEndWorker)
@@ -319,22 +402,74 @@ Chaos::StrikeWorker(Kind kind, int number, int pause_ms)
 					stalled.push_back(pid);
 					primary->KillChild(pid, SIGSTOP);
 				}
+			/* Nothing here asks the server: whoever was stopped may hold what everybody needs. */
 			SleepMs(250 + pause_ms);
 			primary->KillChild(worker, SIGSTOP);
 			for (pid_t pid : stalled)
 				primary->KillChild(pid, SIGCONT);
 			SleepMs(5 + pause_ms / 8);
 			return KillAndSee(conn, worker);
+		case kLockSlots:
+		{
+			/*
+			 * Deltas of one counter stay where they are, since somebody has locked its slots, while flushes go on for
+			 * the others: the watermark must not pass what is left.
+			 */
+			PGconn *holder = primary->ConnectWait();
+			int table = number % 2 == 0 ? kLikes : kReposts;
+
+			Query(holder, "BEGIN");
+			Query(holder, std::string("LOCK TABLE likecount.") + kNames[table].verb +
+							  "_slots IN SHARE MODE");
+			PQclear(PQexec(conn, OwnLikes(table, pause_ms).c_str()));
+			KeepBusy(conn, 200 + pause_ms);
+			bool seen = Kill(conn, worker, number);
+
+			PQfinish(holder);
+			return seen;
+		}
+		case kStallCommits:
+		{
+			/*
+			 * Commits that wait for a standby, which does not exist, are durable, but no snapshot sees them yet, while
+			 * flushes go on for others: the watermark must not pass them.  The crash makes all of it visible.
+			 */
+			PGconn *waiting = primary->ConnectWait();
+
+			Query(conn, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+			Query(conn, "SELECT pg_catalog.pg_reload_conf()");
+			/* Until one has to wait: the server takes its time to notice. */
+			for (int i = 0; i < 20 && PQsendQuery(waiting, OwnLikes(kLikes, pause_ms).c_str()) == 1;
+				 i++)
+			{
+				SleepMs(50);
+				PQconsumeInput(waiting);
+				if (PQisBusy(waiting))
+					break;
+				while (PGresult *result = PQgetResult(waiting))
+					PQclear(result);
+			}
+			KeepBusy(conn, 200 + pause_ms);
+			/* For the server that comes back: this one goes on waiting. */
+			Query(conn, "ALTER SYSTEM RESET synchronous_standby_names");
+			bool seen = Kill(conn, worker, number);
+
+			PQfinish(waiting);
+			conn = primary->ConnectWait();
+			Query(conn, "SELECT pg_catalog.pg_reload_conf()");
+			PQfinish(conn);
+			return seen;
+		}
 		case kStallStandby:
 		{
-			/* The same for all synchronous commits, which stand still before anybody can see them. */
+			/* The same for all synchronous commits, and then they become visible before the crash. */
 			PGconn *other = standby->ConnectWait();
 			pid_t receiver = std::atoi(
 				QueryOne(other, "SELECT pid FROM pg_catalog.pg_stat_wal_receiver").c_str());
 
 			PQfinish(other);
 			standby->KillChild(receiver, SIGSTOP);
-			SleepMs(300 + pause_ms);
+			KeepBusy(conn, 300 + pause_ms);
 			primary->KillChild(worker, SIGSTOP);
 			standby->KillChild(receiver, SIGCONT);
 			SleepMs(5 + pause_ms / 8);
@@ -348,11 +483,10 @@ Chaos::StrikeWorker(Kind kind, int number, int pause_ms)
 			/* Half of the time between two flushes that follow each other, when the first one's batch was full. */
 			if (pause_ms % 2 == 0)
 			{
-				const char *flushes = "SELECT flushes FROM likecount.status";
-				std::string before = QueryOne(conn, flushes);
+				std::string before = Flushes(conn);
 
 				for (int64_t until = Now() + 2'500'000'000;
-					 Now() < until && QueryOne(conn, flushes) == before;)
+					 Now() < until && Flushes(conn) == before;)
 					SleepMs(1);
 			}
 			return KillAndSee(conn, worker);
@@ -403,6 +537,8 @@ Chaos::Strike(Kind kind, Rng *rng)
 		case kKillWorker:
 		case kFreezeAndKillWorker:
 		case kStallBackends:
+		case kLockSlots:
+		case kStallCommits:
 		case kStallStandby:
 		case kFreezeWorker:
 		case kEndWorker:
@@ -498,7 +634,10 @@ Chaos::CheckRows(PGconn *conn)
 			int user = std::atoi(row[1].c_str());
 			int client = user / 1000 - 1;
 
-			if (post < 0 || post >= kPosts || client < 0 || client >= (int) clients.size() ||
+			/* The last ones are the controller's own. */
+			if (post >= 0 && post < kPosts && client == (int) clients.size())
+				continue;
+			if (post < 0 || post >= kPosts || client < 0 || client > (int) clients.size() ||
 				user % 1000 >= kAllUsers)
 				Fail(std::string(names.table) + " has a row that nobody wrote: " + row[0] + ", " +
 					 row[1]);
@@ -674,7 +813,7 @@ Chaos::RunRound(int round)
 	std::vector<Kind> kinds;
 	bool lesser = rng.Percent(35);
 	Kind first = (Kind) (lesser ? kFreezeWorker + rng.Below(kKinds - kFreezeWorker)
-								: rng.Below(plan.standby ? kPromotion : kStallStandby));
+								: rng.Below(plan.standby ? kStallCommits : kStallStandby));
 	Kind last = (Kind) rng.Below(kStallStandby);
 
 	if (plan.standby && rng.Percent(50))

@@ -8,7 +8,7 @@ SET client_min_messages = warning;
 \getenv test_dir PG_ABS_SRCDIR
 \set oracle :test_dir '/oracle.sql'
 \i :oracle
-SELECT plan(40);
+SELECT plan(42);
 
 CREATE SCHEMA app;
 SELECT likecount.create_counter('app.likes', verb => 'pick') \g /dev/null
@@ -53,6 +53,11 @@ UPDATE app.likes SET user_id = user_id + 100 WHERE post_id = 5;
 SELECT is(shown('pick'), '', 'UPDATE of the user does not');
 BEGIN; INSERT INTO app.likes VALUES (6, 1); UPDATE app.likes SET liked_at = '2000-01-01' WHERE post_id = 6; COMMIT;
 SELECT is(shown('pick'), 'journal 6:1', 'a like whose liked_at is changed in the same transaction');
+CREATE FUNCTION app.redate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.liked_at := '2000-01-01'; RETURN NEW; END $$;
+CREATE TRIGGER redate BEFORE UPDATE ON app.likes FOR EACH ROW EXECUTE FUNCTION app.redate();
+UPDATE app.likes SET user_id = user_id + 100 WHERE post_id = 5;
+SELECT is(shown('pick'), 'journal 5:0', 'or by a trigger, while the statement changes another column');
+DROP TRIGGER redate ON app.likes;
 INSERT INTO app.likes VALUES (6, 1), (6, 2) ON CONFLICT (post_id, user_id) DO UPDATE SET liked_at = clock_timestamp();
 SELECT is(shown('pick'), 'journal 6:1', 'or in the same statement');
 TRUNCATE app.likes;
@@ -80,6 +85,9 @@ SELECT is(shown('pick'), 'journal 20:1', 'a prepared transaction');
 INSERT INTO app.likes SELECT n, 9 FROM generate_series(1001, 1001 + 65536) n;
 SELECT is((SELECT string_agg(format('%s %s', place, n), ' ' ORDER BY place) FROM (SELECT place, count(*) AS n FROM segments GROUP BY 1) c), 'journal 65536 queue 1',
     'what is spilled before the end');
+SELECT likecount.flush() \g /dev/null
+BEGIN; INSERT INTO app.likes VALUES (20, 2); DELETE FROM app.likes WHERE post_id = 20 AND user_id = 2; INSERT INTO app.likes SELECT n, 10 FROM generate_series(1001, 1001 + 65536) n; COMMIT;
+SELECT is((SELECT count(*) FROM segments WHERE post = 20 AND place = 'journal' AND delta = 0), 1::bigint, 'a mark is spilled, too');
 SELECT likecount.flush() \g /dev/null
 
 -- the counter

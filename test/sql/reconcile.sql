@@ -23,7 +23,7 @@ CREATE PROCEDURE app.spoil() LANGUAGE sql AS $$
     INSERT INTO likecount.like_slots AS s VALUES (1000, 0, 0, 4, now()) ON CONFLICT (post, node, slot) DO UPDATE SET value = s.value + 4;
     DELETE FROM likecount.like_slots WHERE post = 6 $$;
 
-SELECT plan(46);
+SELECT plan(53);
 
 SELECT is_empty($$SELECT * FROM likecount.check('app.likes')$$, 'check of a right counter is empty');
 CALL app.spoil();
@@ -58,11 +58,22 @@ SELECT is(likecount.reconcile('app.likes', 1), 0::bigint, 'nor after a rollback 
 COMMIT;
 SELECT likecount.flush() \g /dev/null
 SELECT is_empty($$SELECT * FROM likecount.check('app.likes')$$, 'exact');
+SELECT is(likecount.like(1, 9003)::int + likecount.reconcile('app.likes', 1), 1::bigint, 'nor is what this very statement has captured');
+SELECT is(likecount.unlike(1, 9003)::int + likecount.reconcile('app.likes', 1), 1::bigint, 'or taken back');
 
 -- inside a statement whose capture triggers have not fired
 SELECT throws_ok($$WITH i AS (INSERT INTO app.likes VALUES (1, 9100) RETURNING post_id) SELECT likecount.reconcile('app.likes', post_id) FROM i$$,
     '55006', NULL, 'refused while triggers are pending');
 SELECT is(likecount.reconcile('app.likes', 1), 0::bigint, 'and nothing is left behind');
+CREATE FUNCTION app.recount() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM likecount.reconcile('app.likes', NEW.post_id); RETURN NULL; END $$;
+CREATE TRIGGER a_recount AFTER INSERT ON app.likes FOR EACH ROW EXECUTE FUNCTION app.recount();
+SELECT throws_ok('INSERT INTO app.likes VALUES (1, 9100)', '55006', NULL, 'also in a trigger that fires before capture');
+DROP TRIGGER a_recount ON app.likes;
+CREATE TABLE app.parts (post_id bigint, user_id bigint, PRIMARY KEY (post_id, user_id)) PARTITION BY LIST (post_id);
+CREATE TABLE app.part_1 PARTITION OF app.parts FOR VALUES IN (1);
+SELECT likecount.attach('app.parts', 'post_id', 'user_id', verb => 'part') \g /dev/null
+SELECT throws_ok($$WITH i AS (INSERT INTO app.parts VALUES (1, 1) RETURNING post_id) SELECT likecount.reconcile('app.parts', post_id) FROM i$$,
+    '55006', NULL, 'and for rows of a partition');
 
 -- isolation, prepare, read only
 BEGIN ISOLATION LEVEL REPEATABLE READ;
@@ -113,6 +124,14 @@ CALL likecount.reconcile_all('app.likes', 3);
 SELECT is((SELECT concat_ws(' ', phase, posts_done) FROM likecount.progress WHERE verb = 'like'), 'idle 8', 'the next call goes on there');
 SELECT throws_ok($$SELECT likecount._reconcile_chunk('app.likes', 0, NULL)$$, '22023', NULL, 'a chunk of no posts');
 SELECT throws_ok($$SELECT * FROM likecount.check('app.likes', 0)$$, '22023', NULL, 'a sample of no posts');
+
+-- rows of an inheritance child are nobody's: no trigger captures them, and no recount may count them
+CREATE TABLE app.child () INHERITS (app.likes);
+INSERT INTO app.child VALUES (1, 9300), (3000, 1);
+SELECT is_empty($$SELECT * FROM likecount.check('app.likes')$$, 'rows of an inheritance child are not counted');
+SELECT is(likecount.reconcile('app.likes', 1), 0::bigint, 'by no recount');
+SELECT is_empty($$SELECT * FROM likecount.reconcile_recent('app.likes', '1 h')$$, 'and are no activity');
+DROP TABLE app.child;
 
 -- forced row security must not make right totals wrong
 ALTER TABLE app.likes ENABLE ROW LEVEL SECURITY;

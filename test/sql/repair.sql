@@ -8,7 +8,7 @@ SET client_min_messages = warning;
 \getenv test_dir PG_ABS_SRCDIR
 \set oracle :test_dir '/oracle.sql'
 \i :oracle
-SELECT plan(11);
+SELECT plan(13);
 
 CREATE SCHEMA app;
 CREATE TABLE app.likes (post_id bigint, user_id bigint, liked_at timestamptz NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (post_id, user_id)) PARTITION BY HASH (post_id);
@@ -40,6 +40,15 @@ SELECT likecount.flush() \g /dev/null
 SELECT is(app.todo(), 0::bigint, 'TRUNCATE of a partition: the list is forgotten, since every post is recounted');
 DO $$ BEGIN WHILE (SELECT state <> 'active' FROM likecount.counters WHERE verb = 'mend') LOOP PERFORM likecount.flush(); END LOOP; PERFORM likecount.flush(); END $$;
 SELECT is(drifts('mend'), '', 'all are exact');
+
+-- a copy of a database that had lost its queue, and in which no flush had looked yet
+INSERT INTO app.likes SELECT p, 6 FROM generate_series(1, 20) p;
+CALL app.lose_queue();
+UPDATE likecount._counter SET home_database = 1 WHERE verb = 'mend';
+SELECT likecount.flush() \g /dev/null
+SELECT is((SELECT concat_ws(', ', state, reason) FROM likecount.counters WHERE verb = 'mend'), 'backfilling, the database is a copy without its queue', 'a copy does not know what was lost');
+DO $$ BEGIN WHILE (SELECT state <> 'active' FROM likecount.counters WHERE verb = 'mend') LOOP PERFORM likecount.flush(); END LOOP; PERFORM likecount.flush(); END $$;
+SELECT is(drifts('mend'), '', 'so it recounts every post');
 
 -- a detached counter's list
 INSERT INTO app.likes SELECT p, 5 FROM generate_series(1, 60000) p;
