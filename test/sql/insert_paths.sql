@@ -10,7 +10,7 @@ SET client_min_messages = warning;
 \set twins :test_dir '/twins.sql'
 \i :oracle
 \i :twins
-SELECT plan(194);
+SELECT plan(196);
 
 -- keys and indexes
 BEGIN;
@@ -37,6 +37,7 @@ SELECT * FROM twins.shape('condition_on_keys', 'CREATE TABLE @t (p bigint, u big
 SELECT * FROM twins.shape('never_null', 'CREATE TABLE @t (p bigint NOT NULL, u bigint NOT NULL, x int, UNIQUE NULLS NOT DISTINCT (p, u))', 'fast');
 -- other rules of uniqueness: 23505
 SELECT * FROM twins.shape('unique_user', 'CREATE TABLE @t (p bigint, u bigint, PRIMARY KEY (p, u), UNIQUE (u))', 'fast; 23505');
+SELECT * FROM twins.shape('unique_post', 'CREATE TABLE @t (p bigint, u bigint, PRIMARY KEY (p, u), UNIQUE (p))', 'fast; 23505');
 SELECT * FROM twins.shape('unique_user_somewhere', 'CREATE TABLE @t (p bigint, u bigint, PRIMARY KEY (p, u)); CREATE UNIQUE INDEX ON @t (u) WHERE p < 5', 'fast; 23505');
 SELECT * FROM twins.shape('unique_expression', 'CREATE TABLE @t (p bigint, u bigint, PRIMARY KEY (p, u)); CREATE UNIQUE INDEX ON @t ((p % 5), (u % 2))', 'fast; 23505');
 SELECT * FROM twins.shape('unique_null', 'CREATE TABLE @t (p bigint, u bigint, x int, PRIMARY KEY (p, u), UNIQUE NULLS NOT DISTINCT (x))', 'fast; 23505');
