@@ -18,6 +18,7 @@ Check(const char *sql, int rc, int expect)
 	if (rc != expect)
 		elog(ERROR, "\"%s\" gave %s", sql, SPI_result_code_string(rc));
 }
+} // namespace
 
 void
 PinSetting(const char *name, const char *value)
@@ -25,7 +26,6 @@ PinSetting(const char *name, const char *value)
 	(void) set_config_option(name, value, PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
 							 false);
 }
-} // namespace
 
 uint64
 SpiExecute(const char *sql, const SpiArgs *args, int expect)

@@ -57,4 +57,6 @@ enum class RunAs : uint8
 
 extern UserSwitch SwitchUser(Oid user, RunAs how);
 extern void SwitchBack(const UserSwitch &saved);
+/* Sets a setting until SwitchBack(). */
+extern void PinSetting(const char *name, const char *value);
 } // namespace likecount
