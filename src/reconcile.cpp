@@ -162,7 +162,9 @@ ReadNumbers(Measure *measure, const char *column, const char *number, const char
 }
 
 /*
- * A chunk of a walk takes its rows in the order of an index, if there is one.  Of a table that nobody has analyzed yet, as after a restore, the planner would rather read and sort all rows, for each chunk.
+ * A chunk of a walk takes its rows in the order of an index, if there is one.  Of a table that
+ * nobody has analyzed yet, as after a restore, the planner would rather read and sort all rows, for
+ * each chunk.
  */
 void
 InOrder(int64 limit)
