@@ -120,6 +120,18 @@ InsertIndexEntriesSpeculative(ResultRelInfo *result, TupleTableSlot *row, EState
 #endif
 }
 
+/* 17: an index may keep something open between the inserts of a statement */
+inline void
+EndIndexInserts(Relation index, IndexInfo *info)
+{
+#if PG_VERSION_NUM >= 170000
+	index_insert_cleanup(index, info);
+#else
+	(void) index;
+	(void) info;
+#endif
+}
+
 /* 18: the row may be in the table already */
 inline bool
 CheckIndexConstraints(ResultRelInfo *result, TupleTableSlot *row, EState *estate, ItemPointer there,

@@ -66,6 +66,10 @@ struct InsertPlan
 	Demand demand;
 	Column *columns;
 	List *arbiters; /* the indexes that ON CONFLICT (post, user) infers */
+	int index_count;
+	Oid *indexes; /* all of them */
+	IndexInfo *
+		*index_info; /* what the executor wants to know of each, without what one call adds */
 };
 
 struct RemovePlan
@@ -283,6 +287,28 @@ ReadLookup(const Counter &counter, Relation source, Oid *lookup)
 	return OidIsValid(*lookup) ? nullptr : "no plain unique index is over the post and the user";
 }
 
+/* Reads of all indexes what the executor reads for each statement. */
+void
+ReadIndexes(Relation source, InsertPlan *plan)
+{
+	List *indexes = RelationGetIndexList(source);
+	ListCell *cell;
+
+	plan->indexes = palloc_array(Oid, list_length(indexes));
+	plan->index_info = palloc_array(IndexInfo *, list_length(indexes));
+	foreach (cell, indexes)
+	{
+		Relation index = index_open(lfirst_oid(cell), AccessShareLock);
+		IndexInfo *info = BuildIndexInfo(index);
+
+		if (info->ii_Unique && !index->rd_index->indisexclusion)
+			BuildSpeculativeIndexInfo(index, info);
+		plan->indexes[plan->index_count] = lfirst_oid(cell);
+		plan->index_info[plan->index_count++] = info;
+		index_close(index, AccessShareLock);
+	}
+}
+
 /* Returns why neither statement can be done without, or nullptr. */
 const char *
 TableRefusal(Relation source)
@@ -332,6 +358,8 @@ ReadInsert(const Counter &counter, Relation source, bool evaluate, InsertPlan *p
 	for (int i = 0; demand->refusal == nullptr && i < desc->natts; i++)
 		demand->refusal =
 			ReadColumn(counter, source, TupleDescAttr(desc, i), evaluate, &plan->columns[i]);
+	if (demand->refusal == nullptr)
+		ReadIndexes(source, plan);
 	AskPrivileges(source, ACL_INSERT | ACL_SELECT, KeyColumns(counter), KeyColumns(counter),
 				  &demand->range_table, &demand->permissions);
 }
@@ -504,17 +532,56 @@ InsertUnlessThere(FastInsert *insert)
 			return false;
 		}
 
+		HeapTuple tuple = heap_form_tuple(RelationGetDescr(insert->source), insert->row->tts_values,
+										  insert->row->tts_isnull);
 		/* Others that want the same keys wait for this token, not for the end of the transaction. */
 		uint32 token = SpeculativeInsertionLockAcquire(GetCurrentTransactionId());
 
-		table_tuple_insert_speculative(insert->source, insert->row, GetCurrentCommandId(true), 0,
-									   nullptr, token);
+		HeapTupleHeaderSetSpeculativeToken(tuple->t_data, token);
+		heap_insert(insert->source, tuple, GetCurrentCommandId(true), HEAP_INSERT_SPECULATIVE,
+					nullptr);
+		insert->row->tts_tid = tuple->t_self;
 		InsertIndexEntriesSpeculative(insert->result, insert->row, insert->estate, &conflict,
 									  arbiters);
-		table_tuple_complete_speculative(insert->source, insert->row, token, !conflict);
+		if (conflict)
+			heap_abort_speculative(insert->source, &tuple->t_self);
+		else
+			heap_finish_speculative(insert->source, &tuple->t_self);
 		SpeculativeInsertionLockRelease(GetCurrentTransactionId());
 		if (!conflict)
 			return true;
+	}
+}
+/* ExecOpenIndices(), with what the plan knows of the indexes. */
+void
+OpenIndexes(FastInsert *insert)
+{
+	const InsertPlan *plan = insert->plan;
+	ResultRelInfo *result = insert->result;
+
+	result->ri_NumIndices = plan->index_count;
+	result->ri_IndexRelationDescs = palloc_array(Relation, plan->index_count);
+	result->ri_IndexRelationInfo = palloc_array(IndexInfo *, plan->index_count);
+	for (int i = 0; i < plan->index_count; i++)
+	{
+		IndexInfo *info = palloc_object(IndexInfo);
+
+		*info = *plan->index_info[i];
+		info->ii_Context = CurrentMemoryContext;
+		result->ri_IndexRelationDescs[i] = index_open(plan->indexes[i], RowExclusiveLock);
+		result->ri_IndexRelationInfo[i] = info;
+	}
+}
+
+/* The locks stay, as the table's does: a transaction's next like has them already. */
+void
+CloseIndexes(FastInsert *insert)
+{
+	for (int i = 0; i < insert->result->ri_NumIndices; i++)
+	{
+		EndIndexInserts(insert->result->ri_IndexRelationDescs[i],
+						insert->result->ri_IndexRelationInfo[i]);
+		index_close(insert->result->ri_IndexRelationDescs[i], NoLock);
 	}
 }
 } // namespace
@@ -540,7 +607,7 @@ FastInsertBegin(FastInsert *insert, const Counter &counter)
 
 	insert->result = makeNode(ResultRelInfo);
 	insert->result->ri_RelationDesc = source;
-	ExecOpenIndices(insert->result, true);
+	OpenIndexes(insert);
 	insert->row = MakeSingleTupleTableSlot(RelationGetDescr(source), &TTSOpsVirtual);
 	insert->row->tts_tableOid = counter.source;
 	MemoryContextSwitchTo(caller);
@@ -568,7 +635,7 @@ void
 FastInsertEnd(FastInsert *insert)
 {
 	ExecDropSingleTupleTableSlot(insert->row);
-	ExecCloseIndices(insert->result);
+	CloseIndexes(insert);
 	FreeExecutorState(insert->estate);
 	table_close(insert->source, NoLock);
 }
