@@ -37,7 +37,7 @@ namespace likecount
 namespace
 {
 /* Posts in one accumulator before it is spilled. */
-constexpr int kSpillEntries = 65536;
+constexpr int kSpillEntries = 131072;
 /* Entries up to which a linear search beats a hash table. */
 constexpr int kLinear = 16;
 

@@ -82,11 +82,11 @@ SELECT is(shown('pick'), 'queue 16:1', 'the session''s time zone does not matter
 -- the transaction
 BEGIN; INSERT INTO app.likes VALUES (20, 1); PREPARE TRANSACTION 'likecount where'; COMMIT PREPARED 'likecount where';
 SELECT is(shown('pick'), 'journal 20:1', 'a prepared transaction');
-INSERT INTO app.likes SELECT n, 9 FROM generate_series(1001, 1001 + 65536) n;
-SELECT is((SELECT string_agg(format('%s %s', place, n), ' ' ORDER BY place) FROM (SELECT place, count(*) AS n FROM segments GROUP BY 1) c), 'journal 65536 queue 1',
+INSERT INTO app.likes SELECT n, 9 FROM generate_series(1001, 1001 + 131072) n;
+SELECT is((SELECT string_agg(format('%s %s', place, n), ' ' ORDER BY place) FROM (SELECT place, count(*) AS n FROM segments GROUP BY 1) c), 'journal 131072 queue 1',
     'what is spilled before the end');
 SELECT likecount.flush() \g /dev/null
-BEGIN; INSERT INTO app.likes VALUES (20, 2); DELETE FROM app.likes WHERE post_id = 20 AND user_id = 2; INSERT INTO app.likes SELECT n, 10 FROM generate_series(1001, 1001 + 65536) n; COMMIT;
+BEGIN; INSERT INTO app.likes VALUES (20, 2); DELETE FROM app.likes WHERE post_id = 20 AND user_id = 2; INSERT INTO app.likes SELECT n, 10 FROM generate_series(1001, 1001 + 131072) n; COMMIT;
 SELECT is((SELECT count(*) FROM segments WHERE post = 20 AND place = 'journal' AND delta = 0), 1::bigint, 'a mark is spilled, too');
 SELECT likecount.flush() \g /dev/null
 
