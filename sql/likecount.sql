@@ -189,6 +189,8 @@ CREATE FUNCTION likecount._add_many(verb text, posts "any", actors "any") RETURN
     LANGUAGE c VOLATILE PARALLEL UNSAFE COST 1000 AS 'MODULE_PATHNAME', $$likecount_add_many$$;
 CREATE FUNCTION likecount._total(verb text, post "any") RETURNS bigint
     LANGUAGE c STABLE PARALLEL SAFE COST 10 AS 'MODULE_PATHNAME', $$likecount_total$$;
+CREATE FUNCTION likecount._total_now(verb text, post "any") RETURNS bigint
+    LANGUAGE c VOLATILE PARALLEL RESTRICTED COST 1000 AS 'MODULE_PATHNAME', $$likecount_total_now$$;
 CREATE FUNCTION likecount._totals(verb text, posts anyarray) RETURNS TABLE (post_id anyelement, total bigint)
     LANGUAGE c STABLE PARALLEL SAFE COST 100 ROWS 50 AS 'MODULE_PATHNAME', $$likecount_totals$$;
 CREATE FUNCTION likecount._posts_of(verb text, actor "any", posts anyarray) RETURNS SETOF anyelement
@@ -199,6 +201,7 @@ COMMENT ON FUNCTION likecount._remove(text, "any", "any") IS 'behind un<verb>(po
 COMMENT ON FUNCTION likecount._has(text, "any", "any") IS 'behind <past>(post_id, user_id)';
 COMMENT ON FUNCTION likecount._add_many(text, "any", "any") IS 'behind <verb>_many(post_ids, user_ids)';
 COMMENT ON FUNCTION likecount._total(text, "any") IS 'behind <verb>_count(post_id)';
+COMMENT ON FUNCTION likecount._total_now(text, "any") IS 'behind <verb>_count_now(post_id)';
 COMMENT ON FUNCTION likecount._totals(text, anyarray) IS 'behind <verb>_counts(post_ids)';
 COMMENT ON FUNCTION likecount._posts_of(text, "any", anyarray) IS 'behind <past>_posts(user_id, post_ids)';
 
@@ -549,6 +552,7 @@ GRANT EXECUTE ON FUNCTION
     likecount._has(text, "any", "any"),
     likecount._add_many(text, "any", "any"),
     likecount._total(text, "any"),
+    likecount._total_now(text, "any"),
     likecount._totals(text, anyarray),
     likecount._posts_of(text, "any", anyarray),
     likecount.reconcile(regclass, anyelement, text),

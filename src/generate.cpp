@@ -68,6 +68,12 @@ constexpr Function kFunctions[] = {
 	{Part::kCount, Needs::kPost, "post_id {post}",
 	 "bigint LANGUAGE sql STABLE PARALLEL SAFE RETURN likecount._total({verb}, post_id)",
 	 "the displayed total of a post; 0 for an unknown one"},
+	/* VOLATILE: it changes with each like of the statement that calls it. */
+	{Part::kCountNow, Needs::kPost, "post_id {post}",
+	 "bigint LANGUAGE sql VOLATILE PARALLEL RESTRICTED COST 1000"
+	 " RETURN likecount._total_now({verb}, post_id)",
+	 "the displayed total of a post and all that is not in it yet, the caller's own likes "
+	 "included"},
 	{Part::kCounts, Needs::kPost, "post_ids {post}[]",
 	 "TABLE (post_id {post}, total bigint) LANGUAGE sql STABLE PARALLEL SAFE COST 100 ROWS 50"
 	 " BEGIN ATOMIC SELECT t.post_id, t.total FROM likecount._totals({verb}, post_ids) AS t; END",

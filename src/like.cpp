@@ -18,9 +18,10 @@
  * all: USAGE on the source's schema (checked here, on each call), and reading totals, which are
  * read from the slots without the executor.
  */
-#include "counter.hpp"
+#include "capture.hpp"
 #include "insert.hpp"
 #include "only_where.hpp"
+#include "queue.hpp"
 #include "slots.hpp"
 
 extern "C"
@@ -30,6 +31,7 @@ PG_FUNCTION_INFO_V1(likecount_remove);
 PG_FUNCTION_INFO_V1(likecount_has);
 PG_FUNCTION_INFO_V1(likecount_add_many);
 PG_FUNCTION_INFO_V1(likecount_total);
+PG_FUNCTION_INFO_V1(likecount_total_now);
 PG_FUNCTION_INFO_V1(likecount_totals);
 PG_FUNCTION_INFO_V1(likecount_posts_of);
 
@@ -38,6 +40,7 @@ PGDLLEXPORT Datum likecount_remove(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum likecount_has(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum likecount_add_many(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum likecount_total(PG_FUNCTION_ARGS);
+PGDLLEXPORT Datum likecount_total_now(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum likecount_totals(PG_FUNCTION_ARGS);
 PGDLLEXPORT Datum likecount_posts_of(PG_FUNCTION_ARGS);
 }
@@ -338,6 +341,7 @@ enum class Generated : uint8
 	kLiked,
 	kLikeMany,
 	kLikeCount,
+	kLikeCountNow,
 	kLikeCounts,
 	kLikedPosts,
 };
@@ -357,6 +361,8 @@ GeneratedName(Generated function, const char *verb, const char *past)
 			return psprintf("likecount.%s_many()", verb);
 		case Generated::kLikeCount:
 			return psprintf("likecount.%s_count()", verb);
+		case Generated::kLikeCountNow:
+			return psprintf("likecount.%s_count_now()", verb);
 		case Generated::kLikeCounts:
 			return psprintf("likecount.%s_counts()", verb);
 		case Generated::kLikedPosts:
@@ -745,6 +751,47 @@ CheckMayRead(const Counter &counter)
 	if (!object_ownercheck(RelationRelationId, counter.source, user))
 		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_VIEW, psprintf("%s_totals", NameStr(counter.verb)));
 }
+
+/* ReadPost takes the argument of a count; false: there is nothing to count, and *result says what that gives. */
+bool
+ReadPost(const Call &call, Datum *post, Datum *result)
+{
+	FunctionCallInfo fcinfo = call.fcinfo;
+
+	CheckType(call, 1, call.counter.post_type, false);
+	CheckMayRead(call.counter);
+	fcinfo->isnull = PG_ARGISNULL(1);
+	*result = Int64GetDatum(0);
+	return !fcinfo->isnull && KeyNarrow(call.counter.post_type, PG_GETARG_DATUM(1), post);
+}
+
+int64
+ReadTotal(const Counter &counter, Datum post, Snapshot snapshot)
+{
+	SlotReader reader;
+
+	SlotReaderOpen(&reader, &counter, snapshot);
+	int64 total = SlotReaderTotal(&reader, post);
+
+	SlotReaderClose(&reader);
+	return total;
+}
+
+/*
+ * FreshSnapshot registers the snapshot of a fresh read.  In READ COMMITTED the newest one: the segments are locked
+ * already, so none of them is emptied of what it sees.  Above that the transaction's own, as of this command.
+ */
+Snapshot
+FreshSnapshot()
+{
+	if (IsInParallelMode())
+		return RegisterSnapshot(GetActiveSnapshot());
+
+	/* What this transaction has journalled or flushed itself is to be seen, in the same statement, too. */
+	CommandCounterIncrement();
+	return RegisterSnapshot(IsolationUsesXactSnapshot() ? GetTransactionSnapshot()
+														: GetLatestSnapshot());
+}
 } // namespace
 } // namespace likecount
 
@@ -848,22 +895,46 @@ Datum
 likecount_total(PG_FUNCTION_ARGS)
 {
 	Call call;
-	Datum post;
+	Datum post, result;
 
 	BeginCall(&call, fcinfo, Generated::kLikeCount);
-	CheckType(call, 1, call.counter.post_type, false);
-	CheckMayRead(call.counter);
-	if (PG_ARGISNULL(1))
-		PG_RETURN_NULL();
-	if (!KeyNarrow(call.counter.post_type, PG_GETARG_DATUM(1), &post))
-		PG_RETURN_INT64(0);
+	if (!ReadPost(call, &post, &result))
+		return result;
+	PG_RETURN_INT64(ReadTotal(call.counter, post, GetActiveSnapshot()));
+}
 
-	SlotReader reader;
+/*
+ * likecount_total_now is behind <verb>_count_now(post_id): total, pending deltas and the caller's own.  Total and
+ * pending are read under one snapshot, so that a flush has happened in both or in neither.
+ */
+Datum
+likecount_total_now(PG_FUNCTION_ARGS)
+{
+	Call call;
+	Datum post, result;
 
-	SlotReaderOpen(&reader, &call.counter, GetActiveSnapshot());
-	int64 total = SlotReaderTotal(&reader, post);
+	BeginCall(&call, fcinfo, Generated::kLikeCountNow);
+	if (!ReadPost(call, &post, &result))
+		return result;
+	/* Half of what is pending, the queue, is not there. */
+	if (RecoveryInProgress())
+		PG_RETURN_INT64(ReadTotal(call.counter, post, GetActiveSnapshot()));
 
-	SlotReaderClose(&reader);
+	Key key = KeyFromDatum(call.counter.post_type, post);
+
+	LockRelationOid(call.counter.slots, AccessShareLock);
+	LockSegments(AccessShareLock);
+	Snapshot snapshot = FreshSnapshot();
+	int64 total = ReadTotal(call.counter, post, snapshot);
+	int64 pending = ReadPendingOf(call.counter.id, key, snapshot);
+
+	UnregisterSnapshot(snapshot);
+	UnlockSegments(AccessShareLock);
+	UnlockRelationOid(call.counter.slots, AccessShareLock);
+	if (pg_add_s64_overflow(total, pending, &total) ||
+		pg_add_s64_overflow(total, OwnDelta(call.counter.id, key), &total))
+		ereport(ERROR, errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				errmsg("result of %s does not fit a bigint", NameOf(call)));
 	PG_RETURN_INT64(total);
 }
 

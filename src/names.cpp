@@ -33,10 +33,10 @@ struct Pattern
 
 /* First the names of enum Part, in its order; then what belongs to them or is planned. */
 constexpr Pattern kPatterns[] = {
-	{"", false, ""},		{"un", false, ""},			{"", true, ""},
-	{"", false, "_many"},	{"", false, "_count"},		{"", false, "_counts"},
-	{"", true, "_posts"},	{"", false, "_totals"},		{"", false, "_rows"},
-	{"", false, "_slots"},	{"", false, "_slots_pkey"}, {"", false, "_count_now"},
+	{"", false, ""},		{"un", false, ""},	   {"", true, ""},
+	{"", false, "_many"},	{"", false, "_count"}, {"", false, "_count_now"},
+	{"", false, "_counts"}, {"", true, "_posts"},  {"", false, "_totals"},
+	{"", false, "_rows"},	{"", false, "_slots"}, {"", false, "_slots_pkey"},
 	{"un", false, "_many"}, {"set_", false, ""},
 };
 
@@ -64,6 +64,7 @@ constexpr const char *kReserved[] = {
 	"_sentinel",
 	"_status",
 	"_total",
+	"_total_now",
 	"_totals",
 	"_watermark",
 	"abbreviate",

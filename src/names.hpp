@@ -15,6 +15,7 @@ enum class Part : uint8
 	kHas,
 	kAddMany,
 	kCount,
+	kCountNow,
 	kCounts,
 	kPostsOf,
 	kTotals,

@@ -129,6 +129,14 @@ SegmentBlocks(Oid segment)
 	table_close(rel, AccessShareLock);
 	return blocks;
 }
+
+/* Never an error here: a sum that does not fit is set aside by the flush, not by readers. */
+void
+AddTo(int64 *sum, int64 delta)
+{
+	if (pg_add_s64_overflow(*sum, delta, sum))
+		*sum = delta > 0 ? PG_INT64_MAX : PG_INT64_MIN;
+}
 } // namespace
 
 void
@@ -291,9 +299,7 @@ AddSum(HTAB *sums, MemoryContext context, const CounterKey &key, int64 delta)
 		sum->key.key = KeyCopy(context, key.key);
 		sum->delta = 0;
 	}
-	/* Never an error here: a sum that does not fit is set aside by the flush, not by readers. */
-	if (pg_add_s64_overflow(sum->delta, delta, &sum->delta))
-		sum->delta = delta > 0 ? PG_INT64_MAX : PG_INT64_MIN;
+	AddTo(&sum->delta, delta);
 }
 
 HTAB *
@@ -330,6 +336,25 @@ ReadPending(int32 counter, Snapshot snapshot, MemoryContext context, PendingTota
 	if (totals != nullptr)
 		*totals = sums;
 	return hash;
+}
+
+int64
+ReadPendingOf(int32 counter, const Key &post, Snapshot snapshot)
+{
+	int64 sum = 0;
+
+	for (Where where : kBoth)
+	{
+		SegmentScan scan;
+		Pending row;
+
+		SegmentScanBegin(&scan, where, snapshot, false);
+		while (SegmentScanNext(&scan, &row))
+			if (row.counter == counter && row.post_len == post.len &&
+				memcmp(row.post, post.Data(), post.len) == 0)
+				AddTo(&sum, row.delta);
+	}
+	return sum;
 }
 
 bool

@@ -89,6 +89,9 @@ extern void AddSum(HTAB *sums, MemoryContext context, const CounterKey &key, int
 extern HTAB *
 ReadPending(int32 counter, Snapshot snapshot, MemoryContext context, PendingTotals *totals);
 
+/* The sum of one post's deltas that a snapshot sees.  The caller has locked the segments. */
+extern int64 ReadPendingOf(int32 counter, const Key &post, Snapshot snapshot);
+
 /* Empties, in place and in a transaction of its own, each segment above the size whose rows are all consumed. */
 extern void TruncateConsumedSegments();
 /* True when a segment has grown past the size from which emptying it pays. */

@@ -274,6 +274,8 @@ Uuids(Connection &c)
 	c.Simple("SELECT likecount.flush()");
 	Is<std::string>(c.Params("SELECT likecount.uuidlike_count($1)", {binary}), "2",
 					"uuid: the total");
+	Is<std::string>(c.Params("SELECT likecount.uuidlike_count_now($1)", {binary}), "2",
+					"uuid: the total as of now");
 	Is<std::string>(
 		c.Params("SELECT string_agg(total::text, ',') FROM likecount.uuidlike_counts($1)",
 				 {Text("{" + b + "," + a + "}")}),

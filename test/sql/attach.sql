@@ -37,7 +37,7 @@ ALTER TABLE app.hearts ALTER COLUMN photo SET NOT NULL, ALTER COLUMN fan SET NOT
 INSERT INTO app.hearts (photo) SELECT i % 3 FROM generate_series(1, 30) i;
 SELECT is(pg_typeof(likecount.attach('app.hearts', 'photo', 'fan', 'at'))::text, 'void', 'attach() returns nothing');
 SELECT is(app.objects('heart', 'hearted'), ARRAY[
-    'likecount.heart(bigint,uuid)', 'likecount.heart_count(bigint)', 'likecount.heart_counts(bigint[])', 'likecount.heart_many(bigint[],uuid[])',
+    'likecount.heart(bigint,uuid)', 'likecount.heart_count(bigint)', 'likecount.heart_count_now(bigint)', 'likecount.heart_counts(bigint[])', 'likecount.heart_many(bigint[],uuid[])',
     'likecount.heart_rows', 'likecount.heart_slots', 'likecount.heart_totals', 'likecount.hearted(bigint,uuid)', 'likecount.hearted_posts(uuid,bigint[])',
     'likecount.unheart(bigint,uuid)'], 'everything is made for a table with users; integers take bigint');
 SELECT results_eq($$SELECT attname::text COLLATE "default", format_type(atttypid, atttypmod), attnotnull FROM pg_attribute WHERE attrelid = 'likecount.heart_slots'::regclass AND attnum > 0$$,
@@ -61,7 +61,7 @@ SELECT is((SELECT ROW(verb, past, rows_view, mode, state, reason, home_system, h
     '(heart,hearted,likecount.heart_rows,queued,backfilling,attached,,,t)', 'the registration');
 SELECT is((SELECT array_agg(ROW(proname, provolatile, proparallel, prosecdef, proisstrict, proconfig, prosqlbody IS NOT NULL)::text ORDER BY proname)
     FROM pg_proc p WHERE pronamespace = 'likecount'::regnamespace AND prolang = (SELECT oid FROM pg_language WHERE lanname = 'sql')), ARRAY[
-    '(heart,v,u,f,f,,t)', '(heart_count,s,s,f,f,,t)', '(heart_counts,s,s,f,f,,t)', '(heart_many,v,u,f,f,,t)', '(hearted,s,r,f,f,,t)', '(hearted_posts,s,r,f,f,,t)',
+    '(heart,v,u,f,f,,t)', '(heart_count,s,s,f,f,,t)', '(heart_count_now,v,r,f,f,,t)', '(heart_counts,s,s,f,f,,t)', '(heart_many,v,u,f,f,,t)', '(hearted,s,r,f,f,,t)', '(hearted_posts,s,r,f,f,,t)',
     '(unheart,v,u,f,f,,t)'], 'attributes of the functions');
 SELECT likecount.flush() \g /dev/null
 SELECT results_eq('SELECT * FROM likecount.heart_totals ORDER BY 1', 'VALUES (0, 10::bigint), (1, 10), (2, 10)', 'rows that were there are counted');
@@ -76,7 +76,7 @@ SELECT results_eq('SELECT likecount.heart_count(post) FROM unnest(ARRAY[0, 2, 7,
 -- without users: rows are counted
 CREATE TABLE app.replies (id bigserial PRIMARY KEY, post text COLLATE "C" NOT NULL, body text);
 SELECT likecount.attach('app.replies', 'post') \g /dev/null
-SELECT is(app.objects('reply', 'replyed'), ARRAY['likecount.reply_count(text)', 'likecount.reply_counts(text[])', 'likecount.reply_rows', 'likecount.reply_slots', 'likecount.reply_totals'],
+SELECT is(app.objects('reply', 'replyed'), ARRAY['likecount.reply_count(text)', 'likecount.reply_count_now(text)', 'likecount.reply_counts(text[])', 'likecount.reply_rows', 'likecount.reply_slots', 'likecount.reply_totals'],
     'without users there are counts and totals only');
 SELECT is((SELECT collname::text FROM pg_attribute a JOIN pg_collation c ON c.oid = attcollation WHERE attrelid = 'likecount.reply_slots'::regclass AND attnum = 1), 'C', 'slots have the collation of the column');
 SELECT is((SELECT count(*) FROM pg_attribute WHERE attrelid = 'likecount.reply_rows'::regclass AND attnum > 0), 1::bigint, 'the rows view has the post alone');
@@ -90,7 +90,7 @@ CREATE TABLE app.reactions (post bigint NOT NULL, who bigint NOT NULL, kind app.
 CREATE UNIQUE INDEX ON app.reactions (who, post) WHERE deleted_at IS NULL;
 CREATE UNIQUE INDEX ON app.reactions (post, who) WHERE kind = 'love' AND deleted_at IS NULL;
 SELECT likecount.attach('app.reactions', 'post', 'who', verb => 'love', only_where => 'deleted_at is null and kind = ''love''', past => 'loved') \g /dev/null
-SELECT is(app.objects('love', 'loved'), ARRAY['likecount.love_count(bigint)', 'likecount.love_counts(bigint[])', 'likecount.love_rows', 'likecount.love_slots', 'likecount.love_totals',
+SELECT is(app.objects('love', 'loved'), ARRAY['likecount.love_count(bigint)', 'likecount.love_count_now(bigint)', 'likecount.love_counts(bigint[])', 'likecount.love_rows', 'likecount.love_slots', 'likecount.love_totals',
     'likecount.loved(bigint,bigint)', 'likecount.loved_posts(bigint,bigint[])'], 'with a condition there are no writing functions');
 SELECT alike(pg_get_triggerdef(oid), '%WHEN (((old.post IS DISTINCT FROM new.post) OR (((old.deleted_at IS NULL) AND (old.kind = ''love''::app.kind)) IS DISTINCT FROM ((new.deleted_at IS NULL) AND (new.kind = ''love''::app.kind))))) EXECUTE %',
     'an update that moves a row in or out of the condition is captured') FROM pg_trigger WHERE tgrelid = 'app.reactions'::regclass AND tgname = 'love_capture_upd';

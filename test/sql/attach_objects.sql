@@ -37,6 +37,7 @@ SELECT is((SELECT string_agg(format('%s -> %s', object, on_object), E'\n' ORDER 
          WHERE deptype = 'a' AND refclassid = 'pg_class'::regclass AND refobjsubid = 0 AND (refobjid = 'likecount.like_rows'::regclass OR objid = 'likecount.like_rows'::regclass
             OR (objid = 'likecount.like_totals'::regclass AND refobjid = 'likecount.like_slots'::regclass))) AS s (object, on_object)),
 E'function likecount.like_count(bigint) -> view likecount.like_rows
+function likecount.like_count_now(bigint) -> view likecount.like_rows
 function likecount.like_counts(bigint[]) -> view likecount.like_rows
 function likecount.liked(bigint,bigint) -> view likecount.like_rows
 function likecount.liked_posts(bigint,bigint[]) -> view likecount.like_rows

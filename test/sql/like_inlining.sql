@@ -6,7 +6,7 @@
 \pset pager off
 SET client_min_messages = warning;
 BEGIN;
-SELECT plan(44);
+SELECT plan(49);
 
 SELECT likecount.create_counter('public.likes') \g /dev/null
 CREATE TABLE public.follows (p uuid, u text, at timestamptz NOT NULL DEFAULT clock_timestamp(), PRIMARY KEY (p, u));
@@ -39,6 +39,7 @@ SELECT pg_temp.inlines('SELECT likecount.unlike(1, 2)', '_remove');
 SELECT pg_temp.inlines('SELECT likecount.liked(1, 2)', '_has');
 SELECT pg_temp.inlines('SELECT likecount.like_many(ARRAY[1], ARRAY[2])', '_add_many');
 SELECT pg_temp.inlines('SELECT likecount.like_count(1)', '_total');
+SELECT pg_temp.inlines('SELECT likecount.like_count_now(1)', '_total_now');
 SELECT pg_temp.inlines('SELECT * FROM likecount.like_counts(ARRAY[1, 2])', '_totals');
 SELECT pg_temp.inlines('SELECT * FROM likecount.liked_posts(1, ARRAY[1, 2])', '_posts_of');
 
@@ -52,6 +53,8 @@ SELECT pg_temp.inlines('SELECT * FROM likecount.followed_posts(''ann'', ''{11111
 SELECT pg_temp.inlines('SELECT likecount.like(n, (random() * 100)::bigint) FROM generate_series(1, 3) n', '_add');
 SELECT pg_temp.inlines('SELECT likecount.like(1, (SELECT max(user_id) FROM likes))', '_add');
 SELECT pg_temp.inlines('SELECT likecount.like_count(post_id) FROM likes', '_total');
+SELECT pg_temp.inlines('SELECT likecount.like_count_now(post_id) FROM likes', '_total_now');
+SELECT pg_temp.inlines('SELECT likecount.like(1, 2), likecount.like_count_now((random() * 100)::bigint)', '_total_now');
 SELECT pg_temp.inlines('SELECT likecount.like(NULL, 1)', '_add');
 SELECT pg_temp.inlines('SELECT likecount.like(user_id => 1, post_id => 2)', '_add');
 SELECT pg_temp.inlines('SELECT c.* FROM (VALUES (ARRAY[1, 2])) v(ids), likecount.like_counts(v.ids) c', '_totals');
@@ -64,6 +67,7 @@ PREPARE p4 AS SELECT likecount.like_many($1, $2);
 PREPARE p5 AS SELECT likecount.like_count($1);
 PREPARE p6 AS SELECT * FROM likecount.like_counts($1);
 PREPARE p7 AS SELECT * FROM likecount.liked_posts($1, $2);
+PREPARE p8 AS SELECT likecount.like_count_now($1);
 PREPARE q1 AS SELECT likecount.follow($1, $2);
 PREPARE q2 AS SELECT * FROM likecount.followed_posts($1, $2);
 SELECT is((SELECT parameter_types::text FROM pg_prepared_statements WHERE name = 'p1'), '{bigint,bigint}', 'like($1, $2)');
@@ -73,6 +77,7 @@ SELECT is((SELECT parameter_types::text FROM pg_prepared_statements WHERE name =
 SELECT is((SELECT parameter_types::text FROM pg_prepared_statements WHERE name = 'p5'), '{bigint}', 'like_count($1)');
 SELECT is((SELECT parameter_types::text FROM pg_prepared_statements WHERE name = 'p6'), '{bigint[]}', 'like_counts($1)');
 SELECT is((SELECT parameter_types::text FROM pg_prepared_statements WHERE name = 'p7'), '{bigint,bigint[]}', 'liked_posts($1, $2)');
+SELECT is((SELECT parameter_types::text FROM pg_prepared_statements WHERE name = 'p8'), '{bigint}', 'like_count_now($1)');
 SELECT is((SELECT parameter_types::text FROM pg_prepared_statements WHERE name = 'q1'), '{uuid,text}', 'a counter of uuid and text');
 SELECT is((SELECT parameter_types::text FROM pg_prepared_statements WHERE name = 'q2'), '{text,uuid[]}', 'and its lists');
 SET LOCAL plan_cache_mode = force_generic_plan;
@@ -84,6 +89,7 @@ SELECT pg_temp.inlines('EXECUTE p4(''{1}'', ''{2}'')', '_add_many');
 SELECT pg_temp.inlines('EXECUTE p5(1)', '_total');
 SELECT pg_temp.inlines('EXECUTE p6(''{1}'')', '_totals');
 SELECT pg_temp.inlines('EXECUTE p7(1, ''{1}'')', '_posts_of');
+SELECT pg_temp.inlines('EXECUTE p8(1)', '_total_now');
 SELECT pg_temp.inlines('EXECUTE q1(''11111111-1111-1111-1111-111111111111'', 2)', '_add');
 SELECT pg_temp.inlines('EXECUTE q2(2, ''{11111111-1111-1111-1111-111111111111}'')', '_posts_of');
 SELECT ok(pg_temp.plan_of('EXECUTE p1(1, 2)') ~ '\$1, \$2', 'the generic plan is one');

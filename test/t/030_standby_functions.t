@@ -34,6 +34,8 @@ my ($status, $out, $err) = $standby->psql('postgres', "\\set VERBOSITY verbose\n
 like($err, qr/ERROR:  25006: /, 'flush() is refused');
 
 is($standby->safe_psql('postgres', 'SELECT likecount.like_count(1), likecount.like_count(99)'), '2|0', 'like_count()');
+is($standby->safe_psql('postgres', 'SELECT likecount.like_count_now(1), likecount.like_count_now(2)'), '2|1',
+	'like_count_now() is the same, as only a part of what waits is there');
 is($standby->safe_psql('postgres', 'SELECT likecount.liked(1, 10), likecount.liked(2, 10)'), 't|f', 'liked()');
 is($standby->safe_psql('postgres', 'SELECT * FROM likecount.like_counts(ARRAY[2, 3, 1])'), "2|1\n3|0\n1|2", 'like_counts()');
 is($standby->safe_psql('postgres', 'SELECT * FROM likecount.liked_posts(10, ARRAY[2, 1])'), '1', 'liked_posts()');
