@@ -258,6 +258,31 @@ CREATE FUNCTION likecount."check"(source regclass, sample bigint DEFAULT NULL, v
 COMMENT ON FUNCTION likecount."check"(regclass, bigint, text) IS
     'compares that many random posts, or all, with the source and returns those that are wrong; changes nothing';
 
+CREATE FUNCTION likecount.freeze(source regclass, post anyelement, verb text DEFAULT NULL) RETURNS bigint
+    LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', $$likecount_freeze$$;
+CREATE FUNCTION likecount.freeze(source regclass, post text, verb text DEFAULT NULL) RETURNS bigint
+    LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', $$likecount_freeze$$;
+
+COMMENT ON FUNCTION likecount.freeze(regclass, anyelement, text) IS
+    'keeps the total of a post at the exact count of its likes, which it returns, and refuses new ones';
+COMMENT ON FUNCTION likecount.freeze(regclass, text, text) IS
+    'the same for a post given as text or without a type';
+
+CREATE FUNCTION likecount.unfreeze(source regclass, post anyelement, verb text DEFAULT NULL) RETURNS boolean
+    LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', $$likecount_unfreeze$$;
+CREATE FUNCTION likecount.unfreeze(source regclass, post text, verb text DEFAULT NULL) RETURNS boolean
+    LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', $$likecount_unfreeze$$;
+
+COMMENT ON FUNCTION likecount.unfreeze(regclass, anyelement, text) IS
+    'lets the total of a frozen post follow its likes again; true: it was frozen';
+COMMENT ON FUNCTION likecount.unfreeze(regclass, text, text) IS
+    'the same for a post given as text or without a type';
+
+CREATE FUNCTION likecount.frozen(source regclass, verb text DEFAULT NULL) RETURNS TABLE (post text, total bigint)
+    LANGUAGE c STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME', $$likecount_frozen$$;
+
+COMMENT ON FUNCTION likecount.frozen(regclass, text) IS 'the frozen posts of a counter, with the totals they are kept at';
+
 CREATE FUNCTION likecount.lag() RETURNS interval
     LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', $$likecount_lag$$;
 
@@ -283,6 +308,12 @@ CREATE FUNCTION likecount._counter_facts(counter integer,
 
 COMMENT ON FUNCTION likecount._counter_facts(integer) IS 'behind the view counters: what the catalogs alone do not tell; nulls for a counter that is gone';
 
+-- STABLE, so that it is not called where nobody asks for the column.
+CREATE FUNCTION likecount._frozen_posts(counter integer) RETURNS bigint
+    LANGUAGE c STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', $$likecount_frozen_posts$$;
+
+COMMENT ON FUNCTION likecount._frozen_posts(integer) IS 'behind the view counters: how many posts are frozen';
+
 CREATE VIEW likecount.counters AS
 SELECT c.id,
        c.verb,
@@ -305,6 +336,7 @@ SELECT c.id,
        c.last_error,
        c.last_error_at,
        (SELECT pg_catalog.count(*) FROM likecount._rejected r WHERE r.counter = c.id) AS rejected,
+       likecount._frozen_posts(c.id) AS frozen,
        pg_catalog.pg_total_relation_size(f.slots) AS slots_bytes,
        c.version,
        pg_catalog.array_remove(ARRAY[
@@ -380,6 +412,7 @@ COMMENT ON COLUMN likecount.counters.last_reconcile IS 'when posts were last rec
 COMMENT ON COLUMN likecount.counters.last_error IS 'last error of work on the source, such as a recount';
 COMMENT ON COLUMN likecount.counters.last_error_at IS 'when that was';
 COMMENT ON COLUMN likecount.counters.rejected IS 'deltas that did not fit into a total and were set aside';
+COMMENT ON COLUMN likecount.counters.frozen IS 'posts whose total is frozen; they are counted when this column is read';
 COMMENT ON COLUMN likecount.counters.slots_bytes IS 'size of the totals on disk, with indexes';
 COMMENT ON COLUMN likecount.counters.version IS 'version of likecount that generated the counter''s objects';
 COMMENT ON COLUMN likecount.counters.warnings IS 'what about the source or the counter deserves a look; empty: nothing';
@@ -560,6 +593,11 @@ GRANT EXECUTE ON FUNCTION
     likecount.reconcile_recent(regclass, interval, text),
     likecount._reconcile_chunk(regclass, integer, text),
     likecount."check"(regclass, bigint, text),
+    likecount.freeze(regclass, anyelement, text),
+    likecount.freeze(regclass, text, text),
+    likecount.unfreeze(regclass, anyelement, text),
+    likecount.unfreeze(regclass, text, text),
+    likecount.frozen(regclass, text),
     likecount.lag(),
     likecount.version()
 TO PUBLIC;
@@ -568,4 +606,4 @@ GRANT EXECUTE ON PROCEDURE likecount.reconcile_all(regclass, integer, text) TO P
 
 GRANT USAGE ON SCHEMA likecount TO pg_monitor;
 GRANT SELECT ON likecount.counters, likecount.status, likecount.pending, likecount.progress TO pg_monitor;
-GRANT EXECUTE ON FUNCTION likecount._counter_facts(integer), likecount._status(), likecount._pending() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION likecount._counter_facts(integer), likecount._frozen_posts(integer), likecount._status(), likecount._pending() TO pg_monitor;

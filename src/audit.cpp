@@ -66,7 +66,7 @@ SampledPosts(const Counter *counter)
 
 		if (samples[i].key.counter == counter->id &&
 			KeyToDatum(counter->post_type, key.Data(), key.len, &posts[count]) &&
-			SlotReaderTotal(&reader, posts[count]) <= kLargestTotal)
+			SlotReaderTotal(&reader, posts[count], nullptr) <= kLargestTotal)
 			count++;
 	}
 	SlotReaderClose(&reader);

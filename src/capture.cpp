@@ -22,6 +22,10 @@
  * the journal even when the transaction's net for the post is 0: the delta that its row had left in the queue
  * may be lost, and then only the journal still tells that the post was touched.
  *
+ * A like of a frozen post is refused here, whoever makes it.  Looking that up takes an index scan, so it is done for
+ * counters alone that may have frozen posts, and once for a post and transaction.  A transaction that has looked may
+ * still like a post that is frozen meanwhile: such a like was in flight, is recorded, and shows when the post is unfrozen.
+ *
  * Anybody can create a trigger with our function.  Which relations are listened to is decided in counter.cpp.
  */
 #include "capture.hpp"
@@ -31,6 +35,7 @@
 #include "reconcile.hpp"
 #include "repair.hpp"
 #include "shmem.hpp"
+#include "slots.hpp"
 
 namespace likecount
 {
@@ -50,6 +55,7 @@ struct Entry
 	int below;	  /* index of the entry with the same key on a lower level, -1: none */
 	bool marked;  /* leaves a journal row whatever the net is */
 	bool journal; /* cannot take the queue */
+	bool checked; /* the post was not frozen when this transaction looked */
 };
 
 static_assert(kPlain<Entry>);
@@ -66,6 +72,9 @@ int count = 0;
 int capacity = 0;
 HTAB *index_hash = nullptr;			 /* from kLinear entries on */
 MemoryContext key_context = nullptr; /* of long keys, emptied with the accumulator */
+/* The post last found not to be frozen, so that a like need not look again when its row is captured. */
+CounterKey unfrozen = {};
+bool unfrozen_valid = false;
 bool appended = false; /* pre-commit is over: captured deltas go straight to the journal */
 
 void
@@ -76,6 +85,7 @@ Reset()
 	capacity = 0;
 	index_hash = nullptr;
 	key_context = nullptr;
+	unfrozen_valid = false;
 	appended = false;
 }
 
@@ -147,6 +157,7 @@ MergeInto(Entry *into, const Entry &from)
 	into->oldest = Min(into->oldest, from.oldest);
 	into->marked |= from.marked;
 	into->journal |= from.journal;
+	into->checked |= from.checked;
 }
 
 /* Index of the first entry of the given level or a higher one. */
@@ -246,6 +257,7 @@ Add(const Entry &change)
 	entry->key.key = KeyCopy(key_context, change.key.key);
 	entry->level = level;
 	entry->below = top;
+	entry->checked |= top >= 0 && entries[top].checked;
 	IndexSet(entry->key, count);
 	count++;
 }
@@ -390,6 +402,9 @@ SubXactCallback(SubXactEvent event, SubTransactionId, SubTransactionId, void *)
 {
 	int level = GetCurrentTransactionNestLevel();
 
+	/* An unfreeze may have been rolled back. */
+	if (event == SUBXACT_EVENT_ABORT_SUB)
+		unfrozen_valid = false;
 	if (count == 0)
 		return;
 	switch (event)
@@ -465,10 +480,41 @@ Matches(FunctionCallInfo fcinfo, const Captured *captured, TupleTableSlot *row)
 	return ExecQual(state->only_where, state->econtext);
 }
 
-/* Captures one row that appeared (+1) or went (-1); insert: by a plain INSERT. */
-void
-CaptureRow(const Captured &captured, TupleTableSlot *row, int64 delta, bool insert)
+bool
+IsUnfrozen(const CounterKey &key)
 {
+	int top = FindTop(key);
+
+	return (top >= 0 && entries[top].checked) ||
+		   (unfrozen_valid && unfrozen.counter == key.counter && KeyEqual(unfrozen.key, key.key));
+}
+
+/* True for two rows of one post. */
+bool
+SamePost(const Captured &captured, TupleTableSlot *a, TupleTableSlot *b)
+{
+	bool a_null, b_null;
+	Datum x = slot_getattr(a, captured.post_att, &a_null);
+	Datum y = slot_getattr(b, captured.post_att, &b_null);
+
+	return !a_null && !b_null && KeyFits(captured.post_type, x) && KeyFits(captured.post_type, y) &&
+		   KeyEqual(KeyFromDatum(captured.post_type, x), KeyFromDatum(captured.post_type, y));
+}
+
+/* How a row that is captured changed. */
+enum class How : uint8
+{
+	kInserted, /* by a plain INSERT */
+	kCame,	   /* by an UPDATE, from another post or from not being counted */
+	kStayed,   /* the new version of a row of the same post */
+	kWent,
+};
+
+/* Captures one row. */
+void
+CaptureRow(const Captured &captured, TupleTableSlot *row, How how)
+{
+	int64 delta = how == How::kWent ? -1 : 1;
 	bool isnull;
 	Datum post = slot_getattr(row, captured.post_att, &isnull);
 
@@ -480,7 +526,15 @@ CaptureRow(const Captured &captured, TupleTableSlot *row, int64 delta, bool inse
 
 	Entry change = Change(captured, KeyFromDatum(captured.post_type, post), delta);
 
-	if (insert)
+	if (captured.may_be_frozen && (how == How::kInserted || how == How::kCame))
+	{
+		const Counter *counter = FindCounterById(captured.counter);
+
+		if (counter != nullptr)
+			DemandUnfrozen(*counter, post);
+		change.checked = true;
+	}
+	if (how == How::kInserted)
 	{
 		change.marked = false;
 		if (captured.queueable)
@@ -497,13 +551,25 @@ CaptureRow(const Captured &captured, TupleTableSlot *row, int64 delta, bool inse
 	Add(change);
 }
 
-/* The same for the trigger's row, if it counts. */
+/* The same for a trigger's row, if it counts. */
 void
-CaptureIfCounted(FunctionCallInfo fcinfo, const Captured &captured, TupleTableSlot *row,
-				 int64 delta, bool insert)
+CaptureIfCounted(FunctionCallInfo fcinfo, const Captured &captured, TupleTableSlot *row, How how)
 {
 	if (Matches(fcinfo, &captured, row))
-		CaptureRow(captured, row, delta, insert);
+		CaptureRow(captured, row, how);
+}
+
+/* The same for the two versions of a row. */
+void
+CaptureUpdate(FunctionCallInfo fcinfo, const Captured &captured, TupleTableSlot *before,
+			  TupleTableSlot *after)
+{
+	bool counted = Matches(fcinfo, &captured, before);
+
+	if (counted)
+		CaptureRow(captured, before, How::kWent);
+	CaptureIfCounted(fcinfo, captured, after,
+					 counted && SamePost(captured, before, after) ? How::kStayed : How::kCame);
 }
 
 Datum
@@ -536,14 +602,11 @@ Capture(FunctionCallInfo fcinfo)
 			AppendRequest(c.counter, "a part of the source was truncated");
 	}
 	else if (TRIGGER_FIRED_BY_INSERT(trigger->tg_event))
-		CaptureIfCounted(fcinfo, c, trigger->tg_trigslot, 1, true);
+		CaptureIfCounted(fcinfo, c, trigger->tg_trigslot, How::kInserted);
 	else if (TRIGGER_FIRED_BY_DELETE(trigger->tg_event))
-		CaptureIfCounted(fcinfo, c, trigger->tg_trigslot, -1, false);
+		CaptureIfCounted(fcinfo, c, trigger->tg_trigslot, How::kWent);
 	else
-	{
-		CaptureIfCounted(fcinfo, c, trigger->tg_trigslot, -1, false);
-		CaptureIfCounted(fcinfo, c, trigger->tg_newslot, 1, false);
-	}
+		CaptureUpdate(fcinfo, c, trigger->tg_trigslot, trigger->tg_newslot);
 	return PointerGetDatum(nullptr);
 }
 } // namespace
@@ -568,13 +631,41 @@ OwnDelta(int32 counter, const Key &post)
 void
 CaptureInsert(const Captured &captured, TupleTableSlot *row)
 {
-	CaptureRow(captured, row, 1, true);
+	CaptureRow(captured, row, How::kInserted);
 }
 
 void
 CaptureDelete(const Captured &captured, TupleTableSlot *row)
 {
-	CaptureRow(captured, row, -1, false);
+	CaptureRow(captured, row, How::kWent);
+}
+
+void
+DemandUnfrozen(const Counter &counter, Datum post)
+{
+	CounterKey key = {counter.id, KeyFromDatum(counter.post_type, post)};
+
+	if (!counter.may_be_frozen || IsUnfrozen(key))
+		return;
+	if (IsFrozen(counter, post))
+		ereport(ERROR, errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				errmsg("post %s is frozen",
+					   KeyToText(counter.post_type, key.key.Data(), key.key.len)),
+				errdetail("Counter \"%s\" keeps its total as it is.", NameStr(counter.verb)),
+				errhint("likecount.unfreeze() lets it be liked again."));
+	if (key.key.len <= Key::kInline)
+	{
+		unfrozen = key;
+		unfrozen_valid = true;
+	}
+}
+
+void
+ForgetUnfrozen(int32 counter, const Key &post)
+{
+	unfrozen_valid = false;
+	for (int i = FindTop({counter, post}); i >= 0; i = entries[i].below)
+		entries[i].checked = false;
 }
 
 void

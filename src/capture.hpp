@@ -17,6 +17,11 @@ extern int64 OwnDelta(int32 counter, const Key &post);
 extern void CaptureInsert(const Captured &captured, TupleTableSlot *row);
 extern void CaptureDelete(const Captured &captured, TupleTableSlot *row);
 
+/* An error when a post is frozen, unless this transaction has looked before. */
+extern void DemandUnfrozen(const Counter &counter, Datum post);
+/* Makes it look again: this transaction freezes the post. */
+extern void ForgetUnfrozen(int32 counter, const Key &post);
+
 /* Adds to the current level; for code that knows a delta without a trigger (TRUNCATE). */
 extern void AddDelta(int32 counter, const Key &post, int64 delta);
 

@@ -85,7 +85,8 @@ IsCached(Oid relation)
 		auto *counter = static_cast<Counter *>(lfirst(cell));
 
 		if (relation == counter->source || relation == counter->rows_view ||
-			relation == counter->slots || relation == counter->totals)
+			relation == counter->slots || relation == counter->frozen ||
+			relation == counter->totals)
 			return true;
 	}
 	if (captured_hash != nullptr)
@@ -297,6 +298,29 @@ StateFromText(const char *text)
 	return State::kActive;
 }
 
+/*
+ * False when surely no post is frozen: nothing was ever put into the index of frozen posts.  That costs a look at the
+ * file's size, whatever the number of posts, and needs no state that a restore or a crash would have to keep right.
+ */
+bool
+MayBeFrozen(Oid index)
+{
+	bool may_be = true;
+
+	if (!OidIsValid(index) || !ConditionalLockRelationOid(index, AccessShareLock))
+		return true;
+
+	Relation rel = try_relation_open(index, NoLock);
+
+	if (rel != nullptr)
+	{
+		may_be = RelationGetNumberOfBlocks(rel) > 1;
+		relation_close(rel, NoLock);
+	}
+	UnlockRelationOid(index, AccessShareLock);
+	return may_be;
+}
+
 /* Reads all valid state rows into the current context. */
 List *
 ReadCounters(const Members *m)
@@ -324,6 +348,7 @@ ReadCounters(const Members *m)
 		{
 			auto *kept = palloc_object(Counter);
 
+			counter.may_be_frozen = MayBeFrozen(counter.frozen);
 			*kept = counter;
 			result = lappend(result, kept);
 		}
@@ -413,6 +438,7 @@ ReadCaptured(Relation relation, const char *verb, Captured *captured)
 	captured->post_type = counter->post_type;
 	captured->time_type = counter->time_type;
 	captured->queueable = counter->journal_reason == nullptr;
+	captured->may_be_frozen = counter->may_be_frozen;
 	if (counter->time_att != InvalidAttrNumber)
 	{
 		char *time = get_attname(counter->source, counter->time_att, true);
@@ -625,6 +651,7 @@ ReadDefinition(Oid rows_view, Counter *counter)
 		}
 	}
 	counter->slots = get_relname_relid(psprintf("%s_slots", verb), schema);
+	counter->frozen = get_relname_relid(psprintf("%s_slots_frozen", verb), schema);
 	counter->totals = get_relname_relid(psprintf("%s_totals", verb), schema);
 	if (counter->post_att == InvalidAttrNumber || !OidIsValid(counter->slots) ||
 		KeyKindOf(counter->post_type) == KeyKind::kNone)

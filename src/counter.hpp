@@ -85,11 +85,13 @@ struct Counter
 
 	Oid rows_view; /* <verb>_rows, the definition */
 	Oid slots;	   /* <verb>_slots */
+	Oid frozen;	   /* its index <verb>_slots_frozen; InvalidOid: it is missing */
 	Oid totals;	   /* <verb>_totals */
 	Oid source;
 	Oid owner; /* of the source */
 	bool partitioned;
-	bool has_where; /* only_where was given */
+	bool has_where;		/* only_where was given */
+	bool may_be_frozen; /* a post of it may be frozen; false: surely none is */
 
 	AttrNumber post_att; /* in the source; 0: no such column */
 	AttrNumber user_att;
@@ -115,7 +117,8 @@ struct Captured
 	AttrNumber time_att; /* 0: none */
 	Oid post_type;
 	Oid time_type;
-	bool queueable;	  /* a plain insert's delta may take the queue */
+	bool queueable; /* a plain insert's delta may take the queue */
+	bool may_be_frozen;
 	Node *only_where; /* condition over the firing relation (varno 1), or nullptr */
 };
 

@@ -17,6 +17,9 @@
  * A counter whose slots cannot be locked at once (its table is being dropped or restored) is left whole, and the
  * watermark stays where it is.  A delta that does not fit its total is set aside in _rejected with the reason.
  *
+ * The slots lock of each counter comes before the snapshot (slots.cpp).  A counter whose lock is taken is passed over
+ * as a whole: none of its rows is drained.
+ *
  * What must wait for the commit, allowing the queue and lowering the clock, happens in the commit callback, which
  * runs before the flush lock is released.
  */
@@ -79,6 +82,7 @@ struct Turn
 	MemoryContext context;
 	List *counters; /* of Counter */
 	List *targets;	/* of Target */
+	List *locked;	/* ids of the counters whose slots lock was free */
 	HTAB *nets;
 	int64 room; /* rows that may still be taken */
 	FlushResult result;
@@ -100,8 +104,8 @@ TargetOf(Turn *turn, int32 id)
 	foreach (cell, turn->counters)
 		if (static_cast<Counter *>(lfirst(cell))->id == id)
 			target->counter = static_cast<Counter *>(lfirst(cell));
-	if (target->counter != nullptr)
-		target->open = SlotWriterOpen(&target->writer, target->counter);
+	if (target->counter != nullptr && list_member_int(turn->locked, id))
+		target->open = SlotWriterOpen(&target->writer, target->counter, false);
 	turn->targets = lappend(turn->targets, target);
 	MemoryContextSwitchTo(caller);
 	return target;
@@ -364,9 +368,8 @@ XactCallback(XactEvent event, void *)
 			if (at_commit.flushed)
 				ereport(ERROR, errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 						errmsg(
-							"cannot PREPARE a transaction that has flushed or reconciled counters"),
-						errhint("Call likecount.flush() and likecount.reconcile() in transactions "
-								"of their own."));
+							"cannot PREPARE a transaction that has flushed, reconciled or frozen"),
+						errhint("Do that in a transaction of its own."));
 			break;
 		case XACT_EVENT_COMMIT:
 			if (at_commit.flushed)
@@ -448,6 +451,7 @@ Flush(bool wait, bool own)
 {
 	const Members *m = GetMembers();
 	Turn turn = {};
+	ListCell *cell;
 
 	CheckIsolation("likecount.flush()");
 	PreventCommandIfReadOnly("likecount.flush()");
@@ -479,6 +483,14 @@ Flush(bool wait, bool own)
 	turn.counters = AllCounters();
 	if (CheckSentinels(turn.counters))
 		CommandCounterIncrement();
+
+	/*
+	 * Before the snapshot: what a forget() did about deltas that wait, and the deltas, are then seen together or not at
+	 * all.
+	 */
+	foreach (cell, turn.counters)
+		if (int32 id = static_cast<Counter *>(lfirst(cell))->id; LockSlots(id, false))
+			turn.locked = lappend_int(turn.locked, id);
 
 	bool first = database != nullptr && pg_atomic_read_u32(&database->ready) != m->watermark;
 	bool lowering = false;

@@ -35,6 +35,6 @@ extern bool Upkeep(bool own_only);
 /* True while a counter is being adopted or backfilled, or capture triggers stand without a state row. */
 extern bool UpkeepWanted();
 
-/* Makes PREPARE of this transaction an error: it has flushed or recounted. */
+/* Makes PREPARE of this transaction an error: it has flushed, recounted or frozen a post. */
 extern void ForbidPrepare();
 } // namespace likecount

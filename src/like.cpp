@@ -608,6 +608,25 @@ ReadKeys(const Call &call, ArrayType *array, const char *name, Oid column_type)
 	return keys;
 }
 
+/* DemandAllUnfrozen looks at each post once, before a row is written. */
+void
+DemandAllUnfrozen(const Counter &counter, const Datum *posts, int count)
+{
+	auto *keys =
+		static_cast<Pair *>(MemoryContextAllocHuge(CurrentMemoryContext, count * sizeof(Pair)));
+
+	for (int i = 0; i < count; i++)
+	{
+		keys[i] = {};
+		keys[i].post_key = KeyFromDatum(counter.post_type, posts[i]);
+		keys[i].post = posts[i];
+	}
+	qsort(keys, count, sizeof(Pair), ComparePairs);
+	for (int i = 0; i < count; i++)
+		if (i == 0 || !KeyEqual(keys[i - 1].post_key, keys[i].post_key))
+			DemandUnfrozen(counter, keys[i].post);
+}
+
 /*
  * InsertLikes records pairs and returns how many are new.  In one order of all pairs, so that two
  * batches cannot wait for each other.  The source is locked.
@@ -622,6 +641,9 @@ InsertLikes(const Call &call, ArrayType *posts, ArrayType *users)
 	FastInsert insert;
 	int64 recorded = 0;
 
+	/* Of more pairs the capture refuses them. */
+	if (counter.may_be_frozen && count <= kMaxPairs)
+		DemandAllUnfrozen(counter, post_keys, count);
 	/* The statement's sort spills to disk. */
 	if (count > kMaxPairs || !FastInsertBegin(&insert, counter))
 	{
@@ -766,12 +788,12 @@ ReadPost(const Call &call, Datum *post, Datum *result)
 }
 
 int64
-ReadTotal(const Counter &counter, Datum post, Snapshot snapshot)
+ReadTotal(const Counter &counter, Datum post, Snapshot snapshot, bool *frozen)
 {
 	SlotReader reader;
 
 	SlotReaderOpen(&reader, &counter, snapshot);
-	int64 total = SlotReaderTotal(&reader, post);
+	int64 total = SlotReaderTotal(&reader, post, frozen);
 
 	SlotReaderClose(&reader);
 	return total;
@@ -810,6 +832,8 @@ likecount_add(PG_FUNCTION_ARGS)
 	Datum post = NarrowOrFail(call, PG_GETARG_DATUM(1), "post_id", call.counter.post_type);
 	Datum user = NarrowOrFail(call, PG_GETARG_DATUM(2), "user_id", call.counter.user_type);
 
+	/* Before the row is written, and whether there is one or not. */
+	DemandUnfrozen(call.counter, post);
 	PG_RETURN_BOOL(InsertLike(call.counter, post, user));
 }
 
@@ -828,6 +852,7 @@ likecount_remove(PG_FUNCTION_ARGS)
 		!KeyNarrow(call.counter.user_type, PG_GETARG_DATUM(2), &values[1]))
 		PG_RETURN_BOOL(false);
 
+	DemandUnfrozen(call.counter, values[0]);
 	if (FastRemove(call.counter, values[0], values[1], &removed))
 		PG_RETURN_BOOL(removed);
 
@@ -900,7 +925,7 @@ likecount_total(PG_FUNCTION_ARGS)
 	BeginCall(&call, fcinfo, Generated::kLikeCount);
 	if (!ReadPost(call, &post, &result))
 		return result;
-	PG_RETURN_INT64(ReadTotal(call.counter, post, GetActiveSnapshot()));
+	PG_RETURN_INT64(ReadTotal(call.counter, post, GetActiveSnapshot(), nullptr));
 }
 
 /*
@@ -918,21 +943,22 @@ likecount_total_now(PG_FUNCTION_ARGS)
 		return result;
 	/* Half of what is pending, the queue, is not there. */
 	if (RecoveryInProgress())
-		PG_RETURN_INT64(ReadTotal(call.counter, post, GetActiveSnapshot()));
+		PG_RETURN_INT64(ReadTotal(call.counter, post, GetActiveSnapshot(), nullptr));
 
 	Key key = KeyFromDatum(call.counter.post_type, post);
 
 	LockRelationOid(call.counter.slots, AccessShareLock);
 	LockSegments(AccessShareLock);
 	Snapshot snapshot = FreshSnapshot();
-	int64 total = ReadTotal(call.counter, post, snapshot);
-	int64 pending = ReadPendingOf(call.counter.id, key, snapshot);
+	bool frozen;
+	int64 total = ReadTotal(call.counter, post, snapshot, &frozen);
+	int64 pending = frozen ? 0 : ReadPendingOf(call.counter.id, key, snapshot);
+	int64 own = frozen ? 0 : OwnDelta(call.counter.id, key);
 
 	UnregisterSnapshot(snapshot);
 	UnlockSegments(AccessShareLock);
 	UnlockRelationOid(call.counter.slots, AccessShareLock);
-	if (pg_add_s64_overflow(total, pending, &total) ||
-		pg_add_s64_overflow(total, OwnDelta(call.counter.id, key), &total))
+	if (pg_add_s64_overflow(total, pending, &total) || pg_add_s64_overflow(total, own, &total))
 		ereport(ERROR, errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				errmsg("result of %s does not fit a bigint", NameOf(call)));
 	PG_RETURN_INT64(total);
@@ -971,7 +997,7 @@ likecount_totals(PG_FUNCTION_ARGS)
 		if (i > 0 && KeyEqual(wanted->key, wanted[-1].key))
 			totals[wanted->position] = totals[wanted[-1].position];
 		else
-			totals[wanted->position] = SlotReaderTotal(&reader, wanted->value);
+			totals[wanted->position] = SlotReaderTotal(&reader, wanted->value, nullptr);
 	}
 	SlotReaderClose(&reader);
 

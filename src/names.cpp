@@ -33,11 +33,21 @@ struct Pattern
 
 /* First the names of enum Part, in its order; then what belongs to them or is planned. */
 constexpr Pattern kPatterns[] = {
-	{"", false, ""},		{"un", false, ""},	   {"", true, ""},
-	{"", false, "_many"},	{"", false, "_count"}, {"", false, "_count_now"},
-	{"", false, "_counts"}, {"", true, "_posts"},  {"", false, "_totals"},
-	{"", false, "_rows"},	{"", false, "_slots"}, {"", false, "_slots_pkey"},
-	{"un", false, "_many"}, {"set_", false, ""},
+	{"", false, ""},
+	{"un", false, ""},
+	{"", true, ""},
+	{"", false, "_many"},
+	{"", false, "_count"},
+	{"", false, "_count_now"},
+	{"", false, "_counts"},
+	{"", true, "_posts"},
+	{"", false, "_totals"},
+	{"", false, "_rows"},
+	{"", false, "_slots"},
+	{"", false, "_slots_frozen"},
+	{"", false, "_slots_pkey"},
+	{"un", false, "_many"},
+	{"set_", false, ""},
 };
 
 /*
@@ -52,6 +62,7 @@ constexpr const char *kReserved[] = {
 	"_counter_facts",
 	"_counter_id",
 	"_discard",
+	"_frozen_posts",
 	"_has",
 	"_pending",
 	"_posts_of",

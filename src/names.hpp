@@ -21,6 +21,7 @@ enum class Part : uint8
 	kTotals,
 	kRows,
 	kSlots,
+	kFrozen,
 };
 
 /* The name of one object of a counter, in the current memory context. */

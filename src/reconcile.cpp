@@ -1,7 +1,8 @@
 /*
  * reconcile.cpp: drift, measured in one snapshot and appended to the journal.
  *
- * drift = count of the source's rows - total - pending - the caller's own deltas.  All of it is read under one
+ * drift = count of the source's rows - total - pending - the caller's own deltas, where the total is what all slots but
+ * a frozen post's mark add up to (slots.cpp).  All of it is read under one
  * snapshot, so it is right for that moment whatever happens meanwhile, and it is added, not set: deltas that are
  * committed later find their place as ever.  The correction goes to the journal, so only flushes write slots, and no
  * user transaction holds a slot row.
@@ -94,15 +95,6 @@ Wanted(const Measure *measure, const Key &key, Datum post)
 	}
 	return (!measure->has_after || ComparePosts(measure->counter, post, measure->after) > 0) &&
 		   (!measure->has_end || ComparePosts(measure->counter, post, measure->end) <= 0);
-}
-
-/* The condition of the counter in terms of alias s, as SQL text; nullptr: none. */
-char *
-ConditionText(const Counter *counter)
-{
-	Node *only_where = ReadOnlyWhere(counter);
-
-	return only_where == nullptr ? nullptr : DeparseOnlyWhere(only_where, counter->source, "s");
 }
 
 /* Reads (post, number) of the posts being measured into the given field; limit 0: all of them. */
@@ -199,7 +191,7 @@ SumSlots(Measure *measure, int64 limit)
 
 	InOrder(limit);
 	ReadNumbers(measure, "post", "pg_catalog.sum(s.value)::bigint",
-				QualifiedName(measure->counter->slots), nullptr, limit, &Post::total);
+				QualifiedName(measure->counter->slots), "s.slot >= 0", limit, &Post::total);
 	SwitchBack(saved);
 }
 
@@ -210,43 +202,6 @@ LockOne(Oid relation, bool wait)
 		return ConditionalLockRelationOid(relation, AccessShareLock);
 	LockRelationOid(relation, AccessShareLock);
 	return true;
-}
-
-void
-CheckRecount(const Counter *counter)
-{
-	if (IsolationUsesXactSnapshot())
-		ereport(ERROR, errcode(ERRCODE_INVALID_TRANSACTION_STATE),
-				errmsg("cannot recount posts in a REPEATABLE READ or SERIALIZABLE transaction"),
-				errhint("Run it in a READ COMMITTED transaction: it needs the newest snapshot."));
-
-	if (SlotsAreReplicated(counter))
-		ereport(ERROR, errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				errmsg("cannot recount posts of counter \"%s\": a subscription brings its slots",
-					   NameStr(counter->verb)),
-				errhint("Recount on the publisher, or replicate the table of likes only."));
-
-	List *relations = counter->partitioned ? find_all_inheritors(counter->source, NoLock, nullptr)
-										   : list_make1_oid(counter->source);
-	ListCell *cell;
-
-	foreach (cell, relations)
-		if (AfterTriggerPendingOnRel(lfirst_oid(cell)))
-			ereport(ERROR, errcode(ERRCODE_OBJECT_IN_USE),
-					errmsg("cannot recount posts while triggers of table %s are pending",
-						   QualifiedName(counter->source)),
-					errhint("Run it in a statement of its own."));
-}
-
-/* With its locks held: a counter may have gone, or become another one, while they were waited for. */
-void
-CheckStillThere(const Counter *counter)
-{
-	const Counter *now = FindCounterById(counter->id);
-
-	if (now == nullptr || now->slots != counter->slots || now->source != counter->source)
-		ereport(ERROR, errcode(ERRCODE_UNDEFINED_OBJECT),
-				errmsg("counter \"%s\" was detached meanwhile", NameStr(counter->verb)));
 }
 
 /* Tells what is wrong, and appends the correction to the journal when that is wanted. */
@@ -377,6 +332,14 @@ SourceFrom(const Counter *counter)
 	return psprintf("%s%s", counter->partitioned ? "" : "ONLY ", QualifiedName(counter->source));
 }
 
+char *
+ConditionText(const Counter *counter)
+{
+	Node *only_where = ReadOnlyWhere(counter);
+
+	return only_where == nullptr ? nullptr : DeparseOnlyWhere(only_where, counter->source, "s");
+}
+
 bool
 LockForRecount(const Counter *counter, bool append, bool wait)
 {
@@ -393,6 +356,42 @@ LockForRecount(const Counter *counter, bool append, bool wait)
 	}
 	/* Who only looks adds nothing that another one could add, too. */
 	return (!append || LockCounter(counter->id, wait)) && LockOne(counter->slots, wait);
+}
+
+void
+CheckRecount(const Counter *counter, const char *what)
+{
+	if (IsolationUsesXactSnapshot())
+		ereport(ERROR, errcode(ERRCODE_INVALID_TRANSACTION_STATE),
+				errmsg("cannot %s in a REPEATABLE READ or SERIALIZABLE transaction", what),
+				errhint("Run it in a READ COMMITTED transaction: it needs the newest snapshot."));
+
+	if (SlotsAreReplicated(counter))
+		ereport(ERROR, errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				errmsg("cannot %s of counter \"%s\": a subscription brings its slots", what,
+					   NameStr(counter->verb)),
+				errhint("Do that on the publisher, or replicate the table of likes only."));
+
+	List *relations = counter->partitioned ? find_all_inheritors(counter->source, NoLock, nullptr)
+										   : list_make1_oid(counter->source);
+	ListCell *cell;
+
+	foreach (cell, relations)
+		if (AfterTriggerPendingOnRel(lfirst_oid(cell)))
+			ereport(ERROR, errcode(ERRCODE_OBJECT_IN_USE),
+					errmsg("cannot %s while triggers of table %s are pending", what,
+						   QualifiedName(counter->source)),
+					errhint("Run it in a statement of its own."));
+}
+
+void
+CheckStillThere(const Counter *counter)
+{
+	const Counter *now = FindCounterById(counter->id);
+
+	if (now == nullptr || now->slots != counter->slots || now->source != counter->source)
+		ereport(ERROR, errcode(ERRCODE_UNDEFINED_OBJECT),
+				errmsg("counter \"%s\" was detached meanwhile", NameStr(counter->verb)));
 }
 
 ArrayType *
@@ -421,7 +420,7 @@ Reconcile(Recount *recount)
 	const Counter *counter = recount->counter;
 	Measure measure = {};
 
-	CheckRecount(counter);
+	CheckRecount(counter, "recount posts");
 	if (!LockForRecount(counter, recount->append, recount->wait))
 		return false;
 	CheckStillThere(counter);
@@ -474,6 +473,29 @@ Reconcile(Recount *recount)
 		recount->last = PostToText(counter, measure.end);
 	MemoryContextDelete(measure.context);
 	return true;
+}
+
+int64
+CountRows(const Counter *counter, Datum post, Snapshot snapshot)
+{
+	Measure measure = {};
+	MemoryContext caller = CurrentMemoryContext;
+
+	measure.counter = counter;
+	measure.context =
+		AllocSetContextCreate(CurrentMemoryContext, "likecount count", ALLOCSET_DEFAULT_SIZES);
+	measure.posts = CounterKeyHash("likecount count", 16, sizeof(Post), measure.context);
+	measure.snapshot = snapshot;
+	measure.only = PostArray(counter, &post, 1);
+	SPI_connect();
+	CountSource(&measure, 0);
+	SPI_finish();
+	MemoryContextSwitchTo(caller);
+
+	int64 rows = PostOf(&measure, post)->rows;
+
+	MemoryContextDelete(measure.context);
+	return rows;
 }
 
 int64
@@ -560,6 +582,9 @@ ZeroCounter(const char *verb)
 		Key next = KeyFromDatum(counter.post_type, slot_getattr(row, kSlotPost, &isnull));
 
 		CHECK_FOR_INTERRUPTS();
+		/* A frozen post stays frozen, at its total; what its rows were counted as goes. */
+		if (DatumGetInt16(slot_getattr(row, kSlotSlot, &isnull)) == kFrozenSlot)
+			continue;
 		if (!any || !KeyEqual(post, next))
 		{
 			if (any)

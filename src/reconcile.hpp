@@ -41,9 +41,22 @@ extern bool Reconcile(Recount *recount);
 /* The locks of a recount, in order, without the segments'; kept to the end of the transaction. */
 extern bool LockForRecount(const Counter *counter, bool append, bool wait);
 
+/* An error where a recount cannot be right; what: the verb and object of "cannot ...". */
+extern void CheckRecount(const Counter *counter, const char *what);
+/* With its locks held: a counter may have gone, or become another one, while they were waited for. */
+extern void CheckStillThere(const Counter *counter);
+/* Counts the rows of one post under a registered snapshot, as the source's owner. */
+extern int64 CountRows(const Counter *counter, Datum post, Snapshot snapshot);
+
+/* The counter that a user names, after the check that the source is theirs; and the post. */
+extern const Counter *CounterArgument(FunctionCallInfo fcinfo, int source_arg, int verb_arg);
+extern Datum PostArgument(FunctionCallInfo fcinfo, int post_arg, const Counter *counter);
+
 /* The source in SQL text, for alias s: as it stands in FROM, and a column. */
 extern char *SourceFrom(const Counter *counter);
 extern char *SourceColumn(const Counter *counter, AttrNumber att);
+/* The condition of the counter; nullptr: none. */
+extern char *ConditionText(const Counter *counter);
 /* Posts as an array of the column's type. */
 extern ArrayType *PostArray(const Counter *counter, Datum *posts, int count);
 /* A post from text, as the type's input reads it. */

@@ -16,31 +16,6 @@ namespace
 /* How many posts one round of a recount inside a user's statement measures. */
 constexpr int64 kRound = 10000;
 
-/* The counter that a user names, after the check that the source is theirs. */
-const Counter *
-CounterArgument(FunctionCallInfo fcinfo, int source_arg, int verb_arg)
-{
-	if (PG_ARGISNULL(source_arg))
-		ereport(ERROR, errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				errmsg("argument \"source\" must not be null"));
-
-	Oid source = PG_GETARG_OID(source_arg);
-	char *verb = PG_ARGISNULL(verb_arg) ? nullptr : text_to_cstring(PG_GETARG_TEXT_PP(verb_arg));
-	char *name = get_rel_name(source);
-
-	if (name == nullptr)
-		ereport(ERROR, errcode(ERRCODE_UNDEFINED_TABLE),
-				errmsg("there is no table with OID %u", source));
-	if (!object_ownercheck(RelationRelationId, source, GetUserId()))
-		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, name);
-
-	/* A copy in the call's memory: the cache may be rebuilt by what follows. */
-	auto *counter = palloc_object(Counter);
-
-	*counter = *CounterOfSource(source, verb, false);
-	return counter;
-}
-
 /* A set of posts of a counter, gathered from several places. */
 struct PostSet
 {
@@ -260,6 +235,43 @@ PutFindings(const Recount *recount, void *arg)
 	}
 }
 } // namespace
+
+const Counter *
+CounterArgument(FunctionCallInfo fcinfo, int source_arg, int verb_arg)
+{
+	if (PG_ARGISNULL(source_arg))
+		ereport(ERROR, errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				errmsg("argument \"source\" must not be null"));
+
+	Oid source = PG_GETARG_OID(source_arg);
+	char *verb = PG_ARGISNULL(verb_arg) ? nullptr : text_to_cstring(PG_GETARG_TEXT_PP(verb_arg));
+	char *name = get_rel_name(source);
+
+	if (name == nullptr)
+		ereport(ERROR, errcode(ERRCODE_UNDEFINED_TABLE),
+				errmsg("there is no table with OID %u", source));
+	if (!object_ownercheck(RelationRelationId, source, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, name);
+
+	/* A copy in the call's memory: the cache may be rebuilt by what follows. */
+	auto *counter = palloc_object(Counter);
+
+	*counter = *CounterOfSource(source, verb, false);
+	return counter;
+}
+
+Datum
+PostArgument(FunctionCallInfo fcinfo, int post_arg, const Counter *counter)
+{
+	Oid output;
+	bool varlena;
+
+	if (PG_ARGISNULL(post_arg))
+		ereport(ERROR, errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				errmsg("argument \"post\" must not be null"));
+	getTypeOutputInfo(get_fn_expr_argtype(fcinfo->flinfo, post_arg), &output, &varlena);
+	return TextToPost(counter, OidOutputFunctionCall(output, PG_GETARG_DATUM(post_arg)));
+}
 } // namespace likecount
 
 extern "C"
@@ -281,16 +293,10 @@ likecount_reconcile(PG_FUNCTION_ARGS)
 {
 	const Counter *counter = CounterArgument(fcinfo, 0, 2);
 	Recount recount = {};
-	Oid output;
-	bool varlena;
 
-	if (PG_ARGISNULL(1))
-		ereport(ERROR, errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				errmsg("argument \"post\" must not be null"));
 	PreventCommandIfReadOnly("likecount.reconcile()");
-	getTypeOutputInfo(get_fn_expr_argtype(fcinfo->flinfo, 1), &output, &varlena);
 
-	Datum post = TextToPost(counter, OidOutputFunctionCall(output, PG_GETARG_DATUM(1)));
+	Datum post = PostArgument(fcinfo, 1, counter);
 
 	recount.counter = counter;
 	recount.append = true;

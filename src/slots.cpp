@@ -1,20 +1,28 @@
 /*
  * slots.cpp: the slot rows, whose sum is the total.
  *
- * A slot row has one writing node for ever, and on its node slot 0 has one writer: the holder of the flush lock.  So
- * a row is read and written back without a race, and no user transaction ever holds a slot row.  Rows are written
- * through the table access method: index look-up, update in place (HOT, only value and updated_at change) or insert.
+ * A slot row has one writing node for ever, and on its node one writer at a time: the holder of the counter's slots
+ * lock, which is a flush, or a transaction that freezes, unfreezes or forgets a post (freeze.cpp).  So a row is read and
+ * written back without a race, and a flush never waits for a slot row.  Rows are written through the table access
+ * method: index look-up, update in place (HOT, only value and updated_at change) or insert.
+ *
+ * A frozen post has one slot row more, slot -1, its value the total to be displayed minus all other slots.  Whoever adds
+ * to slot 0 takes the same from slot -1 of the same node (made when it is another node that has the mark), so readers
+ * sum up as ever, and what the post's other slots add up to stays what is compared with the rows.  The index
+ * <verb>_slots_frozen holds the marks alone: as long as its file has no more than the metapage, nothing was ever
+ * frozen, and nobody looks for marks.
  *
  * The order of heavyweight locks, everywhere:
  *
- *     flush lock -> source (with partitions) -> counter lock -> slots -> queue and journal segments -> internal tables
+ *     flush lock -> source (with partitions) -> counter lock -> slots lock, slots -> queue and journal segments
+ *         -> internal tables
  *
  * Locks first, snapshot second.  The flush lock comes first, and its holder takes the locks on sources, counters and
  * slots only if it gets them at once (a counter whose lock is taken is left for the next flush), so a transaction that
  * likes or truncates and then calls flush() closes no circle.  The counter lock keeps two recounts of one counter
- * apart; both are kept to the end of the transaction.  They are object locks of the class _counter, where nobody
- * gets by accident or with an advisory-lock call: object 0 with a number for the flush and the set-up lock, object id
- * for a counter's.
+ * apart, the slots lock two writers of its slots; all are kept to the end of the transaction.  They are object locks of
+ * the class _counter, where nobody gets by accident or with an advisory-lock call: object 0 with a number for the flush
+ * and the set-up lock, object id for a counter's two.
  */
 #include "slots.hpp"
 
@@ -28,6 +36,7 @@ enum LockNumber : uint16
 {
 	kFlushLock = 1,
 	kSetupLock = 2,
+	kSlotsLock = 3,
 };
 
 constexpr int16 kSlotZero = 0;
@@ -73,6 +82,194 @@ RescanPost(IndexScanDesc scan, ScanKey key, Datum post)
 {
 	key->sk_argument = post;
 	index_rescan(scan, key, 1, nullptr, 0);
+}
+
+/* The index of the marks, or the primary key where that is missing, as in the middle of a restore. */
+Relation
+OpenMarks(const Counter &counter, Relation slots)
+{
+	Relation index =
+		OidIsValid(counter.frozen) ? try_relation_open(counter.frozen, AccessShareLock) : nullptr;
+
+	return index != nullptr ? index : index_open(SlotsKey(slots), AccessShareLock);
+}
+
+/*
+ * True when the index has an entry for a post, of whatever version.  Few likes are of a post that was ever frozen, so for
+ * most of them this is all: no snapshot, no look into the table, and in a SERIALIZABLE transaction nothing that a freeze
+ * of another post could be in conflict with.
+ */
+bool
+HasEntry(Relation slots, Relation index, Datum post)
+{
+	IndexScanDesc scan = BeginIndexScan(slots, index, SnapshotSelf, 1);
+	ScanKeyData key;
+
+	InitPostKey(&key, index);
+	RescanPost(scan, &key, post);
+	bool found = index_getnext_tid(scan, ForwardScanDirection) != nullptr;
+
+	index_endscan(scan);
+	return found;
+}
+
+/* True when a scan of an index meets a mark: of one post or (nullptr) of any, committed or this transaction's own. */
+bool
+MeetsMark(Relation slots, Relation index, const Datum *post)
+{
+	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+	IndexScanDesc scan = BeginIndexScan(slots, index, snapshot, post == nullptr ? 0 : 1);
+	TupleTableSlot *row = table_slot_create(slots, nullptr);
+	ScanKeyData key;
+	bool found = false;
+
+	InitPostKey(&key, index);
+	if (post != nullptr)
+		RescanPost(scan, &key, *post);
+	else
+		index_rescan(scan, nullptr, 0, nullptr, 0);
+	while (!found && index_getnext_slot(scan, ForwardScanDirection, row))
+	{
+		bool isnull;
+
+		found = DatumGetInt16(slot_getattr(row, kSlotSlot, &isnull)) == kFrozenSlot;
+	}
+	ExecDropSingleTupleTableSlot(row);
+	index_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	return found;
+}
+
+/* True when a post, or (nullptr) any, is frozen. */
+bool
+FindMark(const Counter &counter, const Datum *post)
+{
+	Relation slots = try_table_open(counter.slots, AccessShareLock);
+
+	if (slots == nullptr)
+		return false;
+
+	Relation index = OpenMarks(counter, slots);
+	bool found =
+		(post == nullptr || HasEntry(slots, index, *post)) && MeetsMark(slots, index, post);
+
+	relation_close(index, AccessShareLock);
+	table_close(slots, AccessShareLock);
+	return found;
+}
+
+/* A slot row that is there. */
+struct Found
+{
+	bool found;
+	ItemPointerData tid;
+	int64 value;
+};
+
+/* The slots of a post, as their writer sees them. */
+struct PostSlots
+{
+	Found zero, mark; /* of this node */
+	bool frozen;	  /* there is a mark, of whatever node */
+	int64 sum;		  /* of all slots */
+	bool overflow;	  /* of that */
+};
+
+static_assert(kPlain<PostSlots>);
+
+/* Reads a post's slots; where none can be frozen, only up to this node's slot 0. */
+PostSlots
+ReadSlots(SlotWriter *writer, Datum post, bool all)
+{
+	PostSlots slots = {};
+	TupleTableSlot *row = writer->old_slot;
+	MemoryContext caller = MemoryContextSwitchTo(writer->context);
+
+	RescanPost(writer->scan, &writer->key, post);
+	while (index_getnext_slot(writer->scan, ForwardScanDirection, row))
+	{
+		slot_getallattrs(row);
+
+		int16 number = DatumGetInt16(row->tts_values[kSlotSlot - 1]);
+		bool ours = DatumGetInt16(row->tts_values[kSlotNode - 1]) == guc_node;
+		Found found = {true, row->tts_tid, DatumGetInt64(row->tts_values[kSlotValue - 1])};
+
+		slots.overflow |= pg_add_s64_overflow(slots.sum, found.value, &slots.sum);
+		slots.frozen |= number == kFrozenSlot;
+		if (ours && number == kSlotZero)
+			slots.zero = found;
+		else if (ours && number == kFrozenSlot)
+			slots.mark = found;
+		if (slots.zero.found && !all)
+			break;
+	}
+	MemoryContextSwitchTo(caller);
+	/* Its pin would keep the next look at this page from pruning the versions that pile up. */
+	ExecClearTuple(row);
+	return slots;
+}
+
+/* Writes a slot of this node: in the place of the one that was found, if one was. */
+void
+WriteSlot(SlotWriter *writer, Datum post, int16 number, int64 value, Found *old)
+{
+	TupleTableSlot *row = writer->new_slot;
+	bool only_summarizing = false;
+	bool entries = true;
+
+	ExecClearTuple(row);
+	memset(row->tts_isnull, 0, sizeof(bool) * kSlotColumns);
+	row->tts_values[kSlotPost - 1] = post;
+	row->tts_values[kSlotNode - 1] = Int16GetDatum((int16) guc_node);
+	row->tts_values[kSlotSlot - 1] = Int16GetDatum(number);
+	row->tts_values[kSlotValue - 1] = Int64GetDatum(value);
+	row->tts_values[kSlotUpdatedAt - 1] = TimestampTzGetDatum(writer->now);
+	ExecStoreVirtualTuple(row);
+
+	MemoryContext caller = MemoryContextSwitchTo(GetPerTupleMemoryContext(writer->estate));
+
+	if (old->found)
+		entries =
+			UpdateTableTuple(writer->table, &old->tid, row, writer->snapshot, &only_summarizing);
+	else
+		simple_table_tuple_insert(writer->table, row);
+	if (entries)
+		InsertIndexEntries(writer->result, row, writer->estate, old->found, only_summarizing);
+	MemoryContextSwitchTo(caller);
+	ResetPerTupleExprContext(writer->estate);
+}
+
+/* Deletes a post's marks, or all its slots; true: there was one. */
+bool
+DeleteSlots(SlotWriter *writer, Datum post, bool marks_only)
+{
+	bool any = false;
+
+	RescanPost(writer->scan, &writer->key, post);
+	while (index_getnext_slot(writer->scan, ForwardScanDirection, writer->old_slot))
+	{
+		bool isnull;
+		Datum number = slot_getattr(writer->old_slot, kSlotSlot, &isnull);
+
+		if (marks_only && DatumGetInt16(number) != kFrozenSlot)
+			continue;
+		simple_table_tuple_delete(writer->table, &writer->old_slot->tts_tid, writer->snapshot);
+		any = true;
+	}
+	ExecClearTuple(writer->old_slot);
+	return any;
+}
+
+/* The same as Counter's, as of now: under the slots lock nobody else adds a mark. */
+bool
+MarksToLookFor(const SlotWriter *writer)
+{
+	const ResultRelInfo *result = writer->result;
+
+	for (int i = 0; i < result->ri_NumIndices; i++)
+		if (RelationGetRelid(result->ri_IndexRelationDescs[i]) == writer->counter->frozen)
+			return RelationGetNumberOfBlocks(result->ri_IndexRelationDescs[i]) > 1;
+	return true;
 }
 } // namespace
 
@@ -123,17 +320,21 @@ SlotReaderOpen(SlotReader *reader, const Counter *counter, Snapshot snapshot)
 }
 
 int64
-SlotReaderTotal(SlotReader *reader, Datum post)
+SlotReaderTotal(SlotReader *reader, Datum post, bool *frozen)
 {
 	int64 total = 0;
 	MemoryContext caller = MemoryContextSwitchTo(reader->context);
 
+	if (frozen != nullptr)
+		*frozen = false;
 	RescanPost(reader->scan, &reader->key, post);
 	while (index_getnext_slot(reader->scan, ForwardScanDirection, reader->slot))
 	{
 		bool isnull;
 		int64 value = DatumGetInt64(slot_getattr(reader->slot, kSlotValue, &isnull));
 
+		if (frozen != nullptr)
+			*frozen |= DatumGetInt16(slot_getattr(reader->slot, kSlotSlot, &isnull)) == kFrozenSlot;
 		if (pg_add_s64_overflow(total, value, &total))
 			ereport(ERROR, errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 					errmsg("total of a post in %s does not fit a bigint",
@@ -153,9 +354,19 @@ SlotReaderClose(SlotReader *reader)
 }
 
 bool
-SlotWriterOpen(SlotWriter *writer, const Counter *counter)
+IsFrozen(const Counter &counter, Datum post)
 {
-	if (!ConditionalLockRelationOid(counter->slots, RowExclusiveLock))
+	return FindMark(counter, &post);
+}
+
+bool
+SlotWriterOpen(SlotWriter *writer, const Counter *counter, bool wait)
+{
+	if (!LockSlots(counter->id, wait))
+		return false;
+	if (wait)
+		LockRelationOid(counter->slots, RowExclusiveLock);
+	else if (!ConditionalLockRelationOid(counter->slots, RowExclusiveLock))
 		return false;
 	writer->table = try_table_open(counter->slots, NoLock);
 	if (writer->table == nullptr)
@@ -177,8 +388,8 @@ SlotWriterOpen(SlotWriter *writer, const Counter *counter)
 	writer->index = index_open(pk, RowExclusiveLock);
 
 	/*
-	 * The newest committed state of slot 0, not the flush's snapshot: under the flush lock nobody else writes it, and what an
-	 * earlier flush of this transaction wrote has to be seen.
+	 * The newest committed state, not the flush's snapshot: under the slots lock nobody else writes, and what an earlier
+	 * flush of this transaction wrote has to be seen.
 	 */
 	writer->snapshot = RegisterSnapshot(GetLatestSnapshot());
 	writer->scan = BeginIndexScan(writer->table, writer->index, writer->snapshot, 1);
@@ -187,56 +398,61 @@ SlotWriterOpen(SlotWriter *writer, const Counter *counter)
 	writer->old_slot = table_slot_create(writer->table, nullptr);
 	writer->new_slot = MakeSingleTupleTableSlot(RelationGetDescr(writer->table), &TTSOpsVirtual);
 	writer->now = GetCurrentTimestamp();
+	writer->may_be_frozen = MarksToLookFor(writer);
 	return true;
 }
 
 Added
 SlotWriterAdd(SlotWriter *writer, Datum post, int64 delta)
 {
-	TupleTableSlot *row = writer->new_slot;
-	bool found = false;
-	int64 value = 0;
-	MemoryContext caller = MemoryContextSwitchTo(writer->context);
+	PostSlots slots = ReadSlots(writer, post, writer->may_be_frozen);
+	int64 value, mark = 0;
 
-	RescanPost(writer->scan, &writer->key, post);
-	while (!found && index_getnext_slot(writer->scan, ForwardScanDirection, writer->old_slot))
-	{
-		slot_getallattrs(writer->old_slot);
-		found = DatumGetInt16(writer->old_slot->tts_values[kSlotNode - 1]) == guc_node &&
-				DatumGetInt16(writer->old_slot->tts_values[kSlotSlot - 1]) == kSlotZero;
-		if (found)
-			value = DatumGetInt64(writer->old_slot->tts_values[kSlotValue - 1]);
-	}
-	MemoryContextSwitchTo(caller);
-	if (pg_add_s64_overflow(value, delta, &value))
+	if (pg_add_s64_overflow(slots.zero.value, delta, &value) ||
+		(slots.frozen && pg_sub_s64_overflow(slots.mark.value, delta, &mark)))
 		return Added::kOverflow;
-
-	ExecClearTuple(row);
-	memset(row->tts_isnull, 0, sizeof(bool) * kSlotColumns);
-	row->tts_values[kSlotPost - 1] = post;
-	row->tts_values[kSlotNode - 1] = Int16GetDatum((int16) guc_node);
-	row->tts_values[kSlotSlot - 1] = Int16GetDatum(kSlotZero);
-	row->tts_values[kSlotValue - 1] = Int64GetDatum(value);
-	row->tts_values[kSlotUpdatedAt - 1] = TimestampTzGetDatum(writer->now);
-	ExecStoreVirtualTuple(row);
-
-	MemoryContextSwitchTo(GetPerTupleMemoryContext(writer->estate));
-
-	bool only_summarizing = false;
-	bool entries = true;
-
-	if (found)
-		entries = UpdateTableTuple(writer->table, &writer->old_slot->tts_tid, row, writer->snapshot,
-								   &only_summarizing);
-	else
-		simple_table_tuple_insert(writer->table, row);
-	if (entries)
-		InsertIndexEntries(writer->result, row, writer->estate, found, only_summarizing);
-	MemoryContextSwitchTo(caller);
-	ResetPerTupleExprContext(writer->estate);
-	/* Its pin would keep the next look at this page from pruning the versions that pile up. */
-	ExecClearTuple(writer->old_slot);
+	WriteSlot(writer, post, kSlotZero, value, &slots.zero);
+	if (slots.frozen)
+		WriteSlot(writer, post, kFrozenSlot, mark, &slots.mark);
 	return Added::kDone;
+}
+
+bool
+SlotWriterFreeze(SlotWriter *writer, Datum post, int64 *total)
+{
+	PostSlots slots = ReadSlots(writer, post, true);
+	int64 mark = 0;
+
+	if (slots.overflow || (!slots.frozen && pg_sub_s64_overflow(*total, slots.sum, &mark)))
+		ereport(ERROR, errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				errmsg("total of a post in %s does not fit a bigint",
+					   RelationGetRelationName(writer->table)));
+	if (slots.frozen)
+	{
+		*total = slots.sum;
+		return false;
+	}
+
+	/*
+	 * Backends that know of no frozen post have to hear of this one.  Where a committed mark stands, whoever made it has
+	 * told them.  One of a transaction that was rolled back counts for nothing, though it made the index grow.
+	 */
+	if (OidIsValid(writer->counter->frozen) && !FindMark(*writer->counter, nullptr))
+		CacheInvalidateRelcache(writer->table);
+	WriteSlot(writer, post, kFrozenSlot, mark, &slots.mark);
+	return true;
+}
+
+bool
+SlotWriterUnfreeze(SlotWriter *writer, Datum post)
+{
+	return DeleteSlots(writer, post, true);
+}
+
+bool
+SlotWriterForget(SlotWriter *writer, Datum post)
+{
+	return DeleteSlots(writer, post, false);
 }
 
 void
@@ -263,6 +479,12 @@ bool
 LockCounter(int32 id, bool wait)
 {
 	return Acquire(ObjectTag(id, 0), wait);
+}
+
+bool
+LockSlots(int32 id, bool wait)
+{
+	return Acquire(ObjectTag(id, kSlotsLock), wait);
 }
 
 void

@@ -18,6 +18,9 @@ enum SlotColumn : AttrNumber
 	kSlotColumns = kSlotUpdatedAt,
 };
 
+/* The slot number of a frozen post's mark: what the post's other slots lack to the total that is to be displayed. */
+constexpr int16 kFrozenSlot = -1;
+
 /* A counter's slots, open for reading. */
 struct SlotReader
 {
@@ -32,11 +35,14 @@ struct SlotReader
 /* The primary key of a slots table, or an error when it is not there yet. */
 extern Oid SlotsKey(Relation slots);
 extern void SlotReaderOpen(SlotReader *reader, const Counter *counter, Snapshot snapshot);
-/* The total of a post under the reader's snapshot; 0 when it has no slots. */
-extern int64 SlotReaderTotal(SlotReader *reader, Datum post);
+/* The total of a post under the reader's snapshot; 0 when it has no slots.  frozen may be nullptr. */
+extern int64 SlotReaderTotal(SlotReader *reader, Datum post, bool *frozen);
 extern void SlotReaderClose(SlotReader *reader);
 
-/* A counter's slots, open for adding to slot 0 of this node.  Only the holder of the flush lock does that. */
+/* True when a post is frozen: now, whatever the transaction's snapshot. */
+extern bool IsFrozen(const Counter &counter, Datum post);
+
+/* A counter's slots, open for changing this node's.  Only one writer at a time has them: it holds the slots lock. */
 struct SlotWriter
 {
 	const Counter *counter;
@@ -51,7 +57,10 @@ struct SlotWriter
 	TupleTableSlot *new_slot;
 	Snapshot snapshot;
 	TimestampTz now;
+	bool may_be_frozen;
 };
+
+static_assert(kPlain<SlotWriter>);
 
 enum class Added : uint8
 {
@@ -59,14 +68,21 @@ enum class Added : uint8
 	kOverflow, /* the sum does not fit: nothing was written */
 };
 
-/* False when the lock on the table cannot be had at once, or the table is gone. */
-extern bool SlotWriterOpen(SlotWriter *writer, const Counter *counter);
+/* False when a lock cannot be had at once and wait is false, or the table is gone. */
+extern bool SlotWriterOpen(SlotWriter *writer, const Counter *counter, bool wait);
+/* Adds to slot 0; the total of a frozen post stays. */
 extern Added SlotWriterAdd(SlotWriter *writer, Datum post, int64 delta);
+/* Freezes a post at a total.  False: it is frozen already, and *total says at what. */
+extern bool SlotWriterFreeze(SlotWriter *writer, Datum post, int64 *total);
+/* Deletes a post's mark, or all its slots, of every node.  True: there was one. */
+extern bool SlotWriterUnfreeze(SlotWriter *writer, Datum post);
+extern bool SlotWriterForget(SlotWriter *writer, Datum post);
 extern void SlotWriterClose(SlotWriter *writer);
 
 /* The heavyweight locks that are not on relations.  All are kept to the end of the transaction. */
 extern bool LockFlush(bool wait);
 extern bool LockCounter(int32 id, bool wait);
+extern bool LockSlots(int32 id, bool wait);
 extern void LockSetup();
 /* True for a prepared transaction among the holders of a lock. */
 extern bool IsPrepared(const VirtualTransactionId &vxid);
