@@ -283,6 +283,18 @@ CREATE FUNCTION likecount.frozen(source regclass, verb text DEFAULT NULL) RETURN
 
 COMMENT ON FUNCTION likecount.frozen(regclass, text) IS 'the frozen posts of a counter, with the totals they are kept at';
 
+CREATE FUNCTION likecount.forget(source regclass, post anyelement, with_likes boolean DEFAULT false,
+        batch integer DEFAULT 10000, verb text DEFAULT NULL) RETURNS boolean
+    LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', $$likecount_forget$$;
+CREATE FUNCTION likecount.forget(source regclass, post text, with_likes boolean DEFAULT false,
+        batch integer DEFAULT 10000, verb text DEFAULT NULL) RETURNS boolean
+    LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', $$likecount_forget$$;
+
+COMMENT ON FUNCTION likecount.forget(regclass, anyelement, boolean, integer, text) IS
+    'removes what is kept about a post, and on demand up to that many of its likes; false: there are more, call again';
+COMMENT ON FUNCTION likecount.forget(regclass, text, boolean, integer, text) IS
+    'the same for a post given as text or without a type';
+
 CREATE FUNCTION likecount.lag() RETURNS interval
     LANGUAGE c VOLATILE PARALLEL RESTRICTED AS 'MODULE_PATHNAME', $$likecount_lag$$;
 
@@ -598,6 +610,8 @@ GRANT EXECUTE ON FUNCTION
     likecount.unfreeze(regclass, anyelement, text),
     likecount.unfreeze(regclass, text, text),
     likecount.frozen(regclass, text),
+    likecount.forget(regclass, anyelement, boolean, integer, text),
+    likecount.forget(regclass, text, boolean, integer, text),
     likecount.lag(),
     likecount.version()
 TO PUBLIC;
