@@ -89,6 +89,7 @@ struct Totals
 	int kinds[kKinds] = {};
 	int64_t repaired = 0; /* drift that repairs removed */
 	int drift = 0;		  /* posts that were wrong when everything had settled */
+	int frozen = 0;		  /* posts that were frozen then */
 	double longest = 0;
 	int longest_round = 0;
 };
@@ -117,6 +118,8 @@ class Chaos
 	void Verify(PGconn *conn);
 	void CheckRows(PGconn *conn);
 	void CheckTotals(PGconn *conn);
+	void CheckFrozen(int table, const std::vector<std::string> &row);
+	void UnfreezeAll(PGconn *conn);
 	void CheckLog(const Server &server);
 	void Fail(const std::string &what);
 	std::string WriteLog(int round);
@@ -663,6 +666,38 @@ Chaos::CheckRows(PGconn *conn)
 }
 
 /* The totals are the numbers of rows. */
+/* A frozen post is displayed with what a freeze stored, and below that it is counted like any other. */
+void
+Chaos::CheckFrozen(int table, const std::vector<std::string> &row)
+{
+	std::string post = table == kStars ? "'" + row[0] + "'" : row[0];
+	std::lock_guard<std::mutex> guard(world.mutex);
+	const std::set<int64_t> &stored = world.frozen[{table, post}];
+	std::string what = std::string(kNames[table].verb) + ", frozen post " + row[0] + ": ";
+
+	totals.frozen++;
+	if (stored.count(std::atoll(row[2].c_str())) == 0 && stored.count(-1) == 0)
+		world.violations.push_back(what + "total " + row[2] + " was stored by no freeze");
+	if (row[2] != row[3])
+		world.violations.push_back(what + "total " + row[2] + ", count " + row[3]);
+	if (row[1] != row[5])
+	{
+		totals.drift++;
+		world.violations.push_back(what + row[1] + " rows, counted as " + row[5]);
+	}
+}
+
+/* Every other round: what is frozen in one has to last through the crashes of the next. */
+void
+Chaos::UnfreezeAll(PGconn *conn)
+{
+	for (auto &counter : Query(conn, "SELECT source FROM likecount.counters WHERE frozen > 0"))
+		Query(conn, "SELECT likecount.unfreeze('" + counter[0] +
+						"', post) FROM likecount.frozen('" + counter[0] + "')");
+	std::lock_guard<std::mutex> guard(world.mutex);
+	world.frozen.clear();
+}
+
 void
 Chaos::CheckTotals(PGconn *conn)
 {
@@ -680,15 +715,25 @@ Chaos::CheckTotals(PGconn *conn)
 			Fail("a counter that nobody made: " + verb);
 			continue;
 		}
-		for (auto &row :
-			 Query(conn, std::string(
-							 "SELECT coalesce(t.post_id::text, r.post::text), coalesce(r.rows, 0),"
+		for (auto &row : Query(
+				 conn,
+				 std::string("SELECT coalesce(t.post_id::text, r.post::text), coalesce(r.rows, 0),"
 							 " coalesce(t.total, 0), likecount.") +
-							 verb + "_count(coalesce(t.post_id, r.post)) FROM likecount." + verb +
-							 "_totals t FULL JOIN (SELECT " + names->post +
-							 " AS post, pg_catalog.count(*) AS rows FROM " + source +
-							 " GROUP BY 1) r ON r.post = t.post_id"))
+					 verb +
+					 "_count(coalesce(t.post_id, r.post)), coalesce(t.frozen, false),"
+					 " coalesce(t.counted, 0) FROM (SELECT post AS post_id, pg_catalog.sum(value) "
+					 "AS total,"
+					 " pg_catalog.bool_or(slot < 0) AS frozen,"
+					 " pg_catalog.sum(value) FILTER (WHERE slot >= 0) AS counted FROM likecount." +
+					 verb + "_slots GROUP BY 1) t FULL JOIN (SELECT " + names->post +
+					 " AS post, pg_catalog.count(*) AS rows FROM " + source +
+					 " GROUP BY 1) r ON r.post = t.post_id"))
 		{
+			if (row[4] == "t")
+			{
+				CheckFrozen((int) (names - kNames), row);
+				continue;
+			}
 			if (row[1] == row[2] && row[2] == row[3])
 				continue;
 			totals.drift++;
@@ -752,6 +797,11 @@ Chaos::Verify(PGconn *conn)
 		client->Resolve(gids);
 	CheckRows(conn);
 	CheckTotals(conn);
+	if (totals.rounds % 2 == 1)
+	{
+		UnfreezeAll(conn);
+		CheckTotals(conn);
+	}
 	CheckLog(*primary);
 	/* What was committed asynchronously until now is not to be forgotten any more. */
 	Query(conn, "UPDATE durable SET n = n + 1");
@@ -917,6 +967,7 @@ Chaos::Summary(bool good)
 				(long long) unlikes);
 	std::printf("drift repaired         %lld\n", (long long) totals.repaired);
 	std::printf("drift found            %d\n", totals.drift);
+	std::printf("frozen posts checked   %d\n", totals.frozen);
 	std::printf("longest time to exact  %.2f s (round %d)\n", totals.longest, totals.longest_round);
 	std::printf("errors answered       ");
 	for (auto &[state, count] : world.errors)

@@ -106,6 +106,9 @@ enum class Do
 	kReconcile,
 	kReconcileRecent,
 	kCheck,
+	kFreeze,
+	kUnfreeze,
+	kForget, /* of a post without rows, else it fails */
 	/* alone in their transaction */
 	kReconcileAll,
 	kTruncate,
@@ -259,6 +262,8 @@ struct World
 	int64_t wiped[kTables] = {}; /* when the last one ended that may have succeeded, of any round */
 	std::vector<std::string> violations;
 	std::map<std::string, int> errors; /* SQLSTATEs that were answered */
+	/* By table and post as SQL has it: the counts that freeze() returned, -1 for an answer that was lost. */
+	std::map<std::pair<int, std::string>, std::set<int64_t>> frozen;
 
 	/* set by the controller */
 	volatile bool stop = false;

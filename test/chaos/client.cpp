@@ -32,7 +32,7 @@ Tolerated(const Op &op, const std::string &state)
 		"40001", /* serialization */
 		"40P01", /* deadlock: TRUNCATE against transactions with several statements */
 		"55P03", /* lock_timeout */
-		"55000", /* PREPARE after a flush */
+		"55000", /* a frozen post; PREPARE after a flush */
 		"55006", /* recount with pending triggers */
 	};
 	/* No counter, no functions: somebody has detached it. */
@@ -371,6 +371,15 @@ Client::RunOp(const Op &op, bool in_block, Answer *answer)
 		case Do::kCheck:
 			sql = "SELECT * FROM likecount.check('" + table + "')";
 			break;
+		case Do::kFreeze:
+			sql = "SELECT likecount.freeze('" + table + "', " + post + ")";
+			break;
+		case Do::kUnfreeze:
+			sql = "SELECT likecount.unfreeze('" + table + "', " + post + ")";
+			break;
+		case Do::kForget:
+			sql = "SELECT likecount.forget('" + table + "', " + post + ")";
+			break;
 		case Do::kTruncate:
 			sql = "TRUNCATE " + table;
 			break;
@@ -393,6 +402,13 @@ Client::RunOp(const Op &op, bool in_block, Answer *answer)
 	}
 
 	*answer = Execute(sql, data);
+	if (op.what == Do::kFreeze && (answer->ok || answer->lost))
+	{
+		std::lock_guard<std::mutex> guard(world->mutex);
+
+		world->frozen[{op.table, post}].insert(answer->lost ? -1
+															: std::atoll(answer->value.c_str()));
+	}
 	if (answer->lost)
 		return false;
 	if (!answer->ok)
@@ -474,6 +490,11 @@ Client::RunOp(const Op &op, bool in_block, Answer *answer)
 		case Do::kCheck:
 			CheckRecount(op, *answer);
 			changed = false;
+			break;
+		case Do::kFreeze:
+		case Do::kUnfreeze:
+		case Do::kForget:
+			changed = true;
 			break;
 		default:
 			changed = false;

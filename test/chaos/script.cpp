@@ -76,6 +76,18 @@ Script::Script(uint64_t seed, int round, int connection, const RoundPlan &plan)
 	asynchronous = rng.Percent(plan.async_percent);
 }
 
+namespace
+{
+/* Of 16 six freeze, eight unfreeze, and never a hot post, or nobody would like any. */
+void
+DrawFreeze(Op *op, int which)
+{
+	if (op->post < kHotPosts)
+		op->post = kHotPosts + op->other_post % (kPosts - kHotPosts);
+	op->what = which < 6 ? Do::kFreeze : which < 14 ? Do::kUnfreeze : Do::kForget;
+}
+} // namespace
+
 Op
 Script::Draw(bool in_block, int first_user, int users)
 {
@@ -139,6 +151,8 @@ Script::Draw(bool in_block, int first_user, int users)
 			op.what = Do::kReconcile;
 		else if (special < 270)
 			op.what = Do::kCheck;
+		else if (special < 286)
+			DrawFreeze(&op, special - 270);
 	}
 	else
 	{
@@ -152,6 +166,8 @@ Script::Draw(bool in_block, int first_user, int users)
 			op.what = Do::kReconcileAll;
 		else if (special < 18)
 			op.what = Do::kCheck;
+		else if (special < 50)
+			DrawFreeze(&op, (special - 18) / 2);
 	}
 	return op;
 }
