@@ -198,15 +198,19 @@ published('mirrored', 'SELECT likecount.like(1, 2001)');
 ok($subscriber->poll_query_until('mirrored', 'SELECT likecount.like_count(1) = 14 AND likecount.like_count(88) = 1'), 'also when the publisher counts on');
 
 # What is pending on the publisher is not known here, so nothing here may correct what arrives.
-for my $call (
-	q{SELECT likecount.reconcile('likes', 1)},
-	q{SELECT likecount.reconcile_recent('likes', '1 day')},
-	q{CALL likecount.reconcile_all('likes')},
-	q{SELECT likecount.check('likes')},
-	q{SELECT likecount.check('likes', 5)})
+for my $refused (
+	[ 'recount posts', q{SELECT likecount.reconcile('likes', 1)} ],
+	[ 'recount posts', q{SELECT likecount.reconcile_recent('likes', '1 day')} ],
+	[ 'recount posts', q{CALL likecount.reconcile_all('likes')} ],
+	[ 'recount posts', q{SELECT likecount.check('likes')} ],
+	[ 'recount posts', q{SELECT likecount.check('likes', 5)} ],
+	[ 'freeze a post', q{SELECT likecount.freeze('likes', 1)} ],
+	[ 'unfreeze a post', q{SELECT likecount.unfreeze('likes', 1)} ],
+	[ 'forget a post', q{SELECT likecount.forget('likes', 4711)} ])
 {
+	my ($what, $call) = @$refused;
 	my ($status, $out, $error) = $subscriber->psql('mirrored', "\\set VERBOSITY verbose\n$call");
-	like($error, qr/ERROR:  55000: cannot recount posts of counter "like": a subscription brings its slots.*HINT:  Recount on the publisher/s, "is refused: $call");
+	like($error, qr/ERROR:  55000: cannot $what of counter "like": a subscription brings its slots.*HINT:  Do that on the publisher/s, "is refused: $call");
 }
 $log_start = -s $subscriber->logfile;
 subscribed('postgres', q{ALTER SYSTEM SET likecount.worker = off});
