@@ -489,7 +489,7 @@ Flush(bool wait, bool own)
 	 * all.
 	 */
 	foreach (cell, turn.counters)
-		if (int32 id = static_cast<Counter *>(lfirst(cell))->id; LockSlots(id, false))
+		if (int32 id = static_cast<Counter *>(lfirst(cell))->id; LockSlotsForFlush(id))
 			turn.locked = lappend_int(turn.locked, id);
 
 	bool first = database != nullptr && pg_atomic_read_u32(&database->ready) != m->watermark;

@@ -23,6 +23,10 @@
  * apart, the slots lock two writers of its slots; all are kept to the end of the transaction.  They are object locks of
  * the class _counter, where nobody gets by accident or with an advisory-lock call: object 0 with a number for the flush
  * and the set-up lock, object id for a counter's two.
+ *
+ * All are exclusive, but a flush takes the slots lock in share mode.  The flush lock keeps flushes apart already, and a
+ * flush that waited for it is woken while the one before is still giving back its other locks, one after the other: it
+ * must not take those for somebody's who freezes, and leave the counter.
  */
 #include "slots.hpp"
 
@@ -51,9 +55,9 @@ ObjectTag(int32 id, uint16 number)
 }
 
 bool
-Acquire(const LOCKTAG &tag, bool wait)
+Acquire(const LOCKTAG &tag, LOCKMODE mode, bool wait)
 {
-	return LockAcquire(&tag, ExclusiveLock, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
+	return LockAcquire(&tag, mode, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
 }
 
 int
@@ -362,11 +366,13 @@ IsFrozen(const Counter &counter, Datum post)
 bool
 SlotWriterOpen(SlotWriter *writer, const Counter *counter, bool wait)
 {
-	if (!LockSlots(counter->id, wait))
-		return false;
 	if (wait)
+	{
+		LockSlots(counter->id);
 		LockRelationOid(counter->slots, RowExclusiveLock);
-	else if (!ConditionalLockRelationOid(counter->slots, RowExclusiveLock))
+	}
+	else if (!LockSlotsForFlush(counter->id) ||
+			 !ConditionalLockRelationOid(counter->slots, RowExclusiveLock))
 		return false;
 	writer->table = try_table_open(counter->slots, NoLock);
 	if (writer->table == nullptr)
@@ -472,25 +478,31 @@ SlotWriterClose(SlotWriter *writer)
 bool
 LockFlush(bool wait)
 {
-	return Acquire(ObjectTag(0, kFlushLock), wait);
+	return Acquire(ObjectTag(0, kFlushLock), ExclusiveLock, wait);
 }
 
 bool
 LockCounter(int32 id, bool wait)
 {
-	return Acquire(ObjectTag(id, 0), wait);
+	return Acquire(ObjectTag(id, 0), ExclusiveLock, wait);
+}
+
+void
+LockSlots(int32 id)
+{
+	(void) Acquire(ObjectTag(id, kSlotsLock), ExclusiveLock, true);
 }
 
 bool
-LockSlots(int32 id, bool wait)
+LockSlotsForFlush(int32 id)
 {
-	return Acquire(ObjectTag(id, kSlotsLock), wait);
+	return Acquire(ObjectTag(id, kSlotsLock), ShareLock, false);
 }
 
 void
 LockSetup()
 {
-	(void) Acquire(ObjectTag(0, kSetupLock), true);
+	(void) Acquire(ObjectTag(0, kSetupLock), ExclusiveLock, true);
 }
 
 int

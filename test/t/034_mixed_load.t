@@ -59,4 +59,20 @@ is($node->safe_psql('postgres', q{SELECT count(*) FROM likecount.like_slots WHER
 is($node->safe_psql('postgres', q{SELECT drift_found, state, rejected FROM likecount.counters}), '0|active|0', 'and none had to be corrected');
 is($node->safe_psql('postgres', q{SELECT errors FROM likecount.status}), '0', 'the worker had no error');
 
+# flush() moves what was committed before it, also when it had to wait for another one
+$node->append_conf('postgresql.conf', "likecount.worker = off\n");
+$node->reload;
+wait_no_worker($node, 'postgres');
+$node->pgbench(
+	'--no-vacuum --client=8 --jobs=2 --time=5',
+	0,
+	[qr/number of failed transactions: 0/],
+	[qr/^(?!.*ERROR)/s],
+	'flushes that follow each other',
+	{
+		'034_handoff' => '\set fan random(1, 2000000000)' . "\n"
+		  . "SELECT likecount.like(100 + :client_id, :fan);\nSELECT likecount.flush();\n"
+		  . "SELECT 1 / (likecount.like_count(100 + :client_id) = (SELECT count(*) FROM likes WHERE post_id = 100 + :client_id))::int;\n",
+	});
+
 done_testing();
