@@ -18,7 +18,9 @@
  * watermark stays where it is.  A delta that does not fit its total is set aside in _rejected with the reason.
  *
  * The slots lock of each counter comes before the snapshot (slots.cpp).  A counter whose lock is taken is passed over
- * as a whole: none of its rows is drained.
+ * as a whole: none of its rows is drained.  Where one transaction after the other freezes posts, the lock is never seen
+ * free.  So before its next flush the worker waits for it in line, holding no lock but the extension's, and only a
+ * moment: a transaction that stays open must not hold up the other counters.
  *
  * What must wait for the commit, allowing the queue and lowering the clock, happens in the commit callback, which
  * runs before the flush lock is released.
@@ -56,6 +58,11 @@ struct AtCommit
 };
 
 AtCommit at_commit = {};
+
+/* How long the worker waits for the slots lock of a counter that its last flush passed over. */
+constexpr const char *kInLine = "100ms";
+/* The counter for which it last did. */
+int32 waited_for = 0;
 
 /* What one flush does with a counter. */
 struct Target
@@ -314,6 +321,25 @@ MoveDeltas(Turn *turn, Snapshot snapshot, bool own)
 	turn->result.full = turn->room <= 0;
 }
 
+/* Of the counters that were passed over, the one for which the worker has not waited longest. */
+int32
+PassedOver(const Turn *turn)
+{
+	int32 next = 0;
+	ListCell *cell;
+
+	foreach (cell, turn->targets)
+	{
+		auto *target = static_cast<Target *>(lfirst(cell));
+
+		if (target->counter != nullptr && !target->open &&
+			(next == 0 ||
+			 (uint32) (target->id - waited_for - 1) < (uint32) (next - waited_for - 1)))
+			next = target->id;
+	}
+	return next;
+}
+
 void
 CheckIsolation(const char *what)
 {
@@ -446,6 +472,38 @@ ForbidPrepare()
 	at_commit.flushed = true;
 }
 
+void
+WaitInLine(int32 counter)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	waited_for = counter;
+	BeginInternalSubTransaction(nullptr);
+	PG_TRY();
+	{
+		int guc_level = NewGUCNestLevel();
+
+		PinSetting("lock_timeout", kInLine);
+		(void) LockSlotsForFlush(counter, true);
+		AtEOXact_GUC(false, guc_level);
+		ReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(caller);
+		CurrentResourceOwner = owner;
+	}
+	PG_CATCH();
+	{
+		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(caller);
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(caller);
+		CurrentResourceOwner = owner;
+	}
+	PG_END_TRY();
+}
+
 FlushResult
 Flush(bool wait, bool own)
 {
@@ -489,7 +547,7 @@ Flush(bool wait, bool own)
 	 * all.
 	 */
 	foreach (cell, turn.counters)
-		if (int32 id = static_cast<Counter *>(lfirst(cell))->id; LockSlotsForFlush(id))
+		if (int32 id = static_cast<Counter *>(lfirst(cell))->id; LockSlotsForFlush(id, false))
 			turn.locked = lappend_int(turn.locked, id);
 
 	bool first = database != nullptr && pg_atomic_read_u32(&database->ready) != m->watermark;
@@ -519,6 +577,7 @@ Flush(bool wait, bool own)
 	LIKECOUNT_DEBUG_POINT("flush: snapshot taken");
 	MoveDeltas(&turn, snapshot, own);
 	UnregisterSnapshot(snapshot);
+	turn.result.passed_over = PassedOver(&turn);
 
 	bool moved = turn.result.deltas > 0 || turn.result.discarded > 0;
 

@@ -19,6 +19,7 @@ struct FlushResult
 	int64 posts;  /* slot rows written */
 	int64 discarded; /* deltas of counters that are not registered any more */
 	int64 rejected;
+	int32 passed_over; /* a counter whose deltas it had to leave; 0: none */
 };
 
 /*
@@ -26,6 +27,8 @@ struct FlushResult
  * own: the caller's own deltas of the current level too.
  */
 extern FlushResult Flush(bool wait, bool own);
+/* Waits a moment for the slots of a counter, for a flush that follows in this transaction.  For the worker, which holds no lock yet. */
+extern void WaitInLine(int32 counter);
 
 /*
  * The rest of a worker's turn, in the caller's transaction: one chunk each of adoption and backfill.  True when a

@@ -19,7 +19,8 @@
  *
  * Locks first, snapshot second.  The flush lock comes first, and its holder takes the locks on sources, counters and
  * slots only if it gets them at once (a counter whose lock is taken is left for the next flush), so a transaction that
- * likes or truncates and then calls flush() closes no circle.  The counter lock keeps two recounts of one counter
+ * likes or truncates and then calls flush() closes no circle.  The worker may wait for one slots lock before it tries the
+ * flush lock, a moment, while it holds nothing but the extension, which only a DROP waits for.  The counter lock keeps two recounts of one counter
  * apart, the slots lock two writers of its slots; all are kept to the end of the transaction.  They are object locks of
  * the class _counter, where nobody gets by accident or with an advisory-lock call: object 0 with a number for the flush
  * and the set-up lock, object id for a counter's two.
@@ -371,7 +372,7 @@ SlotWriterOpen(SlotWriter *writer, const Counter *counter, bool wait)
 		LockSlots(counter->id);
 		LockRelationOid(counter->slots, RowExclusiveLock);
 	}
-	else if (!LockSlotsForFlush(counter->id) ||
+	else if (!LockSlotsForFlush(counter->id, false) ||
 			 !ConditionalLockRelationOid(counter->slots, RowExclusiveLock))
 		return false;
 	writer->table = try_table_open(counter->slots, NoLock);
@@ -494,9 +495,9 @@ LockSlots(int32 id)
 }
 
 bool
-LockSlotsForFlush(int32 id)
+LockSlotsForFlush(int32 id, bool wait)
 {
-	return Acquire(ObjectTag(id, kSlotsLock), ShareLock, false);
+	return Acquire(ObjectTag(id, kSlotsLock), ShareLock, wait);
 }
 
 void

@@ -82,9 +82,9 @@ extern void SlotWriterClose(SlotWriter *writer);
 /* The heavyweight locks that are not on relations.  All are kept to the end of the transaction. */
 extern bool LockFlush(bool wait);
 extern bool LockCounter(int32 id, bool wait);
-/* Slots: exclusively, waiting; or, by the holder of the flush lock, in share mode and only if it can be had at once. */
+/* Slots: exclusively; or in share mode, for a flush, whose slots only the holder of the flush lock changes. */
 extern void LockSlots(int32 id);
-extern bool LockSlotsForFlush(int32 id);
+extern bool LockSlotsForFlush(int32 id, bool wait);
 extern void LockSetup();
 /* True for a prepared transaction among the holders of a lock. */
 extern bool IsPrepared(const VirtualTransactionId &vxid);

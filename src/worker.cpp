@@ -22,8 +22,8 @@
  *
  * A transaction of the worker first locks the extension, which DROP EXTENSION takes exclusively
  * before it touches any member, and looks whether it is there.  It never waits for that lock, nor
- * for any other that a user's transaction may hold.  So a DROP EXTENSION waits for a turn at most,
- * and no member vanishes under a turn.
+ * for any other that a user's transaction may hold, but for a moment for the slots of a counter
+ * (flush.cpp).  So a DROP EXTENSION waits for a turn at most, and no member vanishes under a turn.
  *
  * There is no PG_TRY here: an error ends the process, and the launcher starts another one later.
  * SIGTERM is die, SIGUSR1 is the server's own: every wait and every loop answers interrupts, so
@@ -78,6 +78,7 @@ struct Pace
 	TimestampTz upkeep_at;
 	bool upkeep_more;
 	int64 poll_ms;
+	int32 passed_over; /* by the last flush: a counter, 0: none */
 };
 
 enum class Begun : uint8
@@ -281,8 +282,11 @@ TakeTurn(Pace *pace)
 			break;
 	}
 
+	if (pace->passed_over != 0)
+		WaitInLine(pace->passed_over);
 	FlushResult flushed = Flush(false, false);
 
+	pace->passed_over = flushed.passed_over;
 	if (flushed.ran)
 		grown = SegmentsWantTruncation();
 	End();

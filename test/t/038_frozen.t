@@ -2,6 +2,7 @@
 use strict;
 use warnings;
 use LikecountTest;
+use IPC::Run;
 
 my $node = new_node('primary', init => { allows_streaming => 1 }, conf => "max_prepared_transactions = 5\nautovacuum = off\n");
 
@@ -71,6 +72,25 @@ $session->query_safe('ROLLBACK');
 $session->quit;
 ok($node->poll_query_until('postgres', 'SELECT likecount.like_count(4) = 5'), 'then it is flushed as well');
 value('DELETE FROM likes WHERE post_id = 4 AND user_id = 50');
+settled('exact');
+
+# one transaction after the other that freezes: the worker gets its turn between two of them
+value('CREATE TABLE over ()');
+my $freezing = IPC::Run::start([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-c', q{DO $$ BEGIN
+	WHILE NOT EXISTS (SELECT FROM over) LOOP
+		PERFORM likecount.freeze('likes', p), likecount.unfreeze('likes', p) FROM generate_series(1001, 1100) p;
+		COMMIT;
+	END LOOP; END $$} ]);
+$node->poll_query_until('postgres', q{SELECT locked_by IS NOT NULL FROM likecount.counters WHERE verb = 'like'});
+value('SELECT likecount.like(4, 51)');
+{
+	local $PostgreSQL::Test::Utils::timeout_default = 20;
+	ok($node->poll_query_until('postgres', 'SELECT likecount.like_count(4) = 5'), 'while posts are being frozen, their counter is flushed');
+}
+is(value(q{SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'DO%' AND state = 'active'}), '1', 'between two transactions');
+value('INSERT INTO over DEFAULT VALUES');
+ok($freezing->finish, 'none of them has failed');
+value('DELETE FROM likes WHERE post_id = 4 AND user_id = 51');
 settled('exact');
 
 # ---- a crash that loses deltas of frozen posts, of others, and of one that is frozen before anybody has looked
