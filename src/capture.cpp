@@ -643,9 +643,12 @@ CaptureDelete(const Captured &captured, TupleTableSlot *row)
 void
 DemandUnfrozen(const Counter &counter, Datum post)
 {
+	if (!counter.may_be_frozen)
+		return;
+
 	CounterKey key = {counter.id, KeyFromDatum(counter.post_type, post)};
 
-	if (!counter.may_be_frozen || IsUnfrozen(key))
+	if (IsUnfrozen(key))
 		return;
 	if (IsFrozen(counter, post))
 		ereport(ERROR, errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -608,25 +608,6 @@ ReadKeys(const Call &call, ArrayType *array, const char *name, Oid column_type)
 	return keys;
 }
 
-/* DemandAllUnfrozen looks at each post once, before a row is written. */
-void
-DemandAllUnfrozen(const Counter &counter, const Datum *posts, int count)
-{
-	auto *keys =
-		static_cast<Pair *>(MemoryContextAllocHuge(CurrentMemoryContext, count * sizeof(Pair)));
-
-	for (int i = 0; i < count; i++)
-	{
-		keys[i] = {};
-		keys[i].post_key = KeyFromDatum(counter.post_type, posts[i]);
-		keys[i].post = posts[i];
-	}
-	qsort(keys, count, sizeof(Pair), ComparePairs);
-	for (int i = 0; i < count; i++)
-		if (i == 0 || !KeyEqual(keys[i - 1].post_key, keys[i].post_key))
-			DemandUnfrozen(counter, keys[i].post);
-}
-
 /*
  * InsertLikes records pairs and returns how many are new.  In one order of all pairs, so that two
  * batches cannot wait for each other.  The source is locked.
@@ -641,14 +622,14 @@ InsertLikes(const Call &call, ArrayType *posts, ArrayType *users)
 	FastInsert insert;
 	int64 recorded = 0;
 
-	/* Of more pairs the capture refuses them. */
-	if (counter.may_be_frozen && count <= kMaxPairs)
-		DemandAllUnfrozen(counter, post_keys, count);
 	/* The statement's sort spills to disk. */
 	if (count > kMaxPairs || !FastInsertBegin(&insert, counter))
 	{
 		Datum values[2] = {PointerGetDatum(posts), PointerGetDatum(users)};
 
+		/* Whether their likes are there or not: those that are nobody captures. */
+		for (int i = 0; i < count; i++)
+			DemandUnfrozen(counter, post_keys[i]);
 		SPI_connect();
 		recorded = (int64) Run(counter, Statement::kInsertMany, values, SPI_OK_INSERT);
 		SPI_finish();
@@ -663,7 +644,10 @@ InsertLikes(const Call &call, ArrayType *posts, ArrayType *users)
 	qsort(pairs, count, sizeof(Pair), ComparePairs);
 	for (int i = 0; i < count; i++)
 		if (i == 0 || ComparePairs(&pairs[i - 1], &pairs[i]) != 0)
+		{
+			DemandUnfrozen(counter, pairs[i].post);
 			recorded += FastInsertRow(&insert, pairs[i].post, pairs[i].user);
+		}
 	FastInsertEnd(&insert);
 	return recorded;
 }

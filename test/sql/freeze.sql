@@ -23,7 +23,7 @@ SELECT likecount.flush() \g /dev/null
 CREATE FUNCTION frz.state(p bigint) RETURNS text LANGUAGE sql AS $$
     SELECT concat_ws('|', likecount.like_count(p), likecount.like_count_now(p), (SELECT count(*) FROM frz.likes WHERE post_id = p),
         COALESCE((SELECT sum(value) FROM likecount.like_slots WHERE post = p AND slot >= 0), 0), COALESCE((SELECT value::text FROM likecount.like_slots WHERE post = p AND slot = -1), '-')) $$;
-SELECT plan(91);
+SELECT plan(92);
 
 SELECT is((SELECT frozen FROM likecount.counters WHERE verb = 'like'), 0::bigint, 'nothing is frozen');
 SELECT is(likecount.unfreeze('frz.likes', 1), false, 'so there is nothing to unfreeze');
@@ -39,6 +39,7 @@ SELECT throws_ok('SELECT likecount.like(1, 1)', '55000', 'post 1 is frozen', 'li
 SELECT throws_ok('SELECT likecount.unlike(1, 1)', '55000', 'post 1 is frozen', 'unlike()');
 SELECT throws_ok('SELECT likecount.unlike(1, 99)', '55000', 'post 1 is frozen', 'unlike() of one who never did');
 SELECT throws_ok('SELECT likecount.like_many(ARRAY[2, 3, 1, 2], ARRAY[99, 99, 1, 98])', '55000', 'post 1 is frozen', 'like_many() with it among others');
+SELECT throws_ok('SELECT likecount.like_many(array_fill(1::bigint, ARRAY[100001]), array_fill(1::bigint, ARRAY[100001]))', '55000', 'post 1 is frozen', 'like_many() of so many that the server sorts them, of one who did already');
 SELECT throws_ok('INSERT INTO frz.likes VALUES (2, 99), (1, 99)', '55000', 'post 1 is frozen', 'INSERT');
 SELECT throws_ok('UPDATE frz.likes SET post_id = 1, user_id = 50 WHERE post_id = 2 AND user_id = 1', '55000', 'post 1 is frozen', 'UPDATE that moves a like onto it');
 SELECT throws_ok('MERGE INTO frz.likes l USING (VALUES (1, 99)) v (p, u) ON l.post_id = v.p AND l.user_id = v.u WHEN NOT MATCHED THEN INSERT (post_id, user_id) VALUES (v.p, v.u)', '55000', 'post 1 is frozen', 'MERGE');
