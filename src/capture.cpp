@@ -25,6 +25,7 @@
  * A like of a frozen post is refused here, whoever makes it.  Looking that up takes an index scan, so it is done for
  * counters alone that may have frozen posts, and once for a post and transaction.  A transaction that has looked may
  * still like a post that is frozen meanwhile: such a like was in flight, is recorded, and shows when the post is unfrozen.
+ * So is one that logical replication brings: it was committed elsewhere, and an error would stop the subscription for good.
  *
  * Anybody can create a trigger with our function.  Which relations are listened to is decided in counter.cpp.
  */
@@ -526,7 +527,8 @@ CaptureRow(const Captured &captured, TupleTableSlot *row, How how)
 
 	Entry change = Change(captured, KeyFromDatum(captured.post_type, post), delta);
 
-	if (captured.may_be_frozen && (how == How::kInserted || how == How::kCame))
+	if (captured.may_be_frozen && (how == How::kInserted || how == How::kCame) &&
+		SessionReplicationRole != SESSION_REPLICATION_ROLE_REPLICA)
 	{
 		const Counter *counter = FindCounterById(captured.counter);
 

@@ -133,6 +133,17 @@ while (my ($what, $sql) = splice @changes, 0, 2)
 is(subscribed('counted', q{SELECT string_agg(capture || ' ' || drift_found, ', ' ORDER BY verb) FROM likecount.counters}), 'always 0, always 0, enabled 0',
 	'by the triggers alone');
 
+# a post that is frozen here takes what was liked there, and shows it when it is unfrozen
+subscribed('counted', q{SELECT likecount.freeze('likes', 8)});
+my $here = totals($subscriber, 'counted', 'like');
+replicate('counted', 'INSERT INTO likes VALUES (8, 700), (9, 700); UPDATE likes SET post_id = 8 WHERE post_id = 1 AND user_id = 602; DELETE FROM likes WHERE post_id = 8 AND user_id = 600');
+ok($subscriber->poll_query_until('counted', q{SELECT likecount.like_count(9) = 1 AND likecount.like_count(1) = 1 AND NOT EXISTS (SELECT FROM likecount.pending)}),
+	'likes of a frozen post do not stop the subscription');
+is(totals($subscriber, 'counted', 'like'), $here =~ s/^1:2/1:1/r =~ s/ 8:2/ 8:2 9:1/r, 'its total stays');
+is(subscribed('counted', q{SELECT likecount.unfreeze('likes', 8)}), 't', 'unfrozen');
+wait_exact($subscriber, 'counted', 'like');
+is(totals($subscriber, 'counted', 'like'), rows($publisher, 'counted', 'likes'), 'it is exact');
+
 # without count_replicated
 replicate('counted', 'INSERT INTO notes VALUES (4, 1000)');
 is(totals($subscriber, 'counted', 'note'), '', 'without count_replicated nothing that arrives is counted');
