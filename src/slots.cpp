@@ -45,6 +45,8 @@ enum LockNumber : uint16
 };
 
 constexpr int16 kSlotZero = 0;
+/* So many entries of the index of marks are looked at for one that counts. */
+constexpr int kMostEntries = 1000;
 
 LOCKTAG
 ObjectTag(int32 id, uint16 number)
@@ -118,7 +120,10 @@ HasEntry(Relation slots, Relation index, Datum post)
 	return found;
 }
 
-/* True when a scan of an index meets a mark: of one post or (nullptr) of any, committed or this transaction's own. */
+/*
+ * True when a scan of an index meets a mark: of one post or (nullptr) of any, committed or this transaction's own.  For
+ * any it looks at some entries only: there may be a million of posts that were unfrozen, before the first one that counts.
+ */
 bool
 MeetsMark(Relation slots, Relation index, const Datum *post)
 {
@@ -126,6 +131,7 @@ MeetsMark(Relation slots, Relation index, const Datum *post)
 	IndexScanDesc scan = BeginIndexScan(slots, index, snapshot, post == nullptr ? 0 : 1);
 	TupleTableSlot *row = table_slot_create(slots, nullptr);
 	ScanKeyData key;
+	int looked = 0;
 	bool found = false;
 
 	InitPostKey(&key, index);
@@ -133,11 +139,13 @@ MeetsMark(Relation slots, Relation index, const Datum *post)
 		RescanPost(scan, &key, *post);
 	else
 		index_rescan(scan, nullptr, 0, nullptr, 0);
-	while (!found && index_getnext_slot(scan, ForwardScanDirection, row))
+	while (!found && (post != nullptr || looked++ < kMostEntries) &&
+		   index_getnext_tid(scan, ForwardScanDirection) != nullptr)
 	{
 		bool isnull;
 
-		found = DatumGetInt16(slot_getattr(row, kSlotSlot, &isnull)) == kFrozenSlot;
+		found = index_fetch_heap(scan, row) &&
+				DatumGetInt16(slot_getattr(row, kSlotSlot, &isnull)) == kFrozenSlot;
 	}
 	ExecDropSingleTupleTableSlot(row);
 	index_endscan(scan);
@@ -442,7 +450,8 @@ SlotWriterFreeze(SlotWriter *writer, Datum post, int64 *total)
 
 	/*
 	 * Backends that know of no frozen post have to hear of this one.  Where a committed mark stands, whoever made it has
-	 * told them.  One of a transaction that was rolled back counts for nothing, though it made the index grow.
+	 * told them.  One of a transaction that was rolled back counts for nothing, though it made the index grow.  Telling
+	 * them once more than needed does no harm.
 	 */
 	if (OidIsValid(writer->counter->frozen) && !FindMark(*writer->counter, nullptr))
 		CacheInvalidateRelcache(writer->table);
