@@ -246,6 +246,8 @@ MakeSlots(const Definition &definition)
 				 name));
 	Run(psprintf("ALTER TABLE %s ENABLE REPLICA TRIGGER other_node", name));
 	RevokeDefaults(name);
+	Comment("INDEX", Quoted(definition, Part::kFrozen),
+			psprintf("likecount: frozen posts of counter \"%s\"", NameStr(definition.verb)));
 	Comment("TABLE", name,
 			psprintf("likecount: slots of counter \"%s\"; a post's total is the sum of its rows",
 					 NameStr(definition.verb)));
