@@ -428,7 +428,7 @@ COMMENT ON COLUMN likecount.counters.frozen IS 'posts whose total is frozen; the
 COMMENT ON COLUMN likecount.counters.slots_bytes IS 'size of the totals on disk, with indexes';
 COMMENT ON COLUMN likecount.counters.version IS 'version of likecount that generated the counter''s objects';
 COMMENT ON COLUMN likecount.counters.warnings IS 'what about the source or the counter deserves a look; empty: nothing';
-COMMENT ON COLUMN likecount.counters.locked_by IS 'process that holds the counter''s lock, as a recount does; NULL: none';
+COMMENT ON COLUMN likecount.counters.locked_by IS 'process that recounts posts of the counter, freezes, unfreezes or forgets one, and has not committed; NULL: none';
 
 CREATE VIEW likecount.progress AS
 SELECT c.verb,

@@ -2,7 +2,8 @@
  * forget.cpp: posts of which nothing is to be kept.
  *
  * A slot row stays for ever, also of a post whose likes are gone.  forget() deletes the slots of a post that has no
- * rows, a frozen post's mark included, under the locks of freeze.cpp, so that no flush is at them.
+ * rows, a frozen post's mark included, under the locks of freeze.cpp, so that no flush is at them, and under the counter
+ * lock: a recount that has measured what is being deleted would append a drift that has gone with it.
  *
  * What waits for the post must not be lost, nor come back: a delta in queue or journal that is flushed later would make
  * a new slot, and its value would be wrong, since it was the other half of the one that was deleted.  So what waits is
@@ -68,7 +69,7 @@ Forget(const Counter *counter, Datum post, bool with_likes, int32 batch)
 
 	if (with_likes && deleted >= batch)
 		return false;
-	BeginChange(counter, &writer, "forget a post");
+	BeginChange(counter, &writer, Change::kForget);
 
 	LockSegments(AccessShareLock);
 	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());

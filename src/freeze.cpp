@@ -13,10 +13,12 @@
  * lock.  What must not happen is that a flush adds to slot 0 without seeing the mark, or that the mark is computed from
  * slots that a flush is changing.  Both change slots under the slots lock of the counter, kept to commit, and read them
  * with a snapshot taken after they got it: either the flush has committed, and its slots are in the mark's sum, or it
- * comes later and sees the mark.  The order is source -> counter lock -> slots lock -> slots; a flush takes the slots
- * lock only if it is free and passes over the counter otherwise, so it neither waits for an open transaction that has
- * frozen a post nor closes a circle with it.  Such a transaction holds up the totals of its counter, not of others;
- * counters.locked_by names it, since it holds the counter lock as well, which keeps recounts apart from it.
+ * comes later and sees the mark.  The order is source -> slots lock -> slots; a flush takes the slots lock only if it is free
+ * and passes over the counter otherwise, so it neither waits for an open transaction that has frozen a post nor closes a
+ * circle with it.  Such a transaction holds up the totals of its counter, not of others; counters.locked_by names it.
+ *
+ * It needs no counter lock.  Recounts leave marks out, and change nothing but the journal, so they and a freeze do not
+ * see each other; and who freezes many posts, one transaction after the other, does not keep the worker from repairing.
  *
  * Nothing of a like in flight is lost.  Its row was not committed when freeze() took its snapshot, so it is not in the
  * stored count; its delta, committed with the row, goes to slot 0 and, negated, to the mark.  So the slots without the
@@ -42,7 +44,7 @@ Freeze(const Counter *counter, Datum post)
 		ereport(ERROR, errcode(ERRCODE_STRING_DATA_RIGHT_TRUNCATION),
 				errmsg("argument \"post\" is too long"),
 				errdetail("A key of type text has at most %d bytes.", kMaxTextKey));
-	BeginChange(counter, &writer, "freeze a post");
+	BeginChange(counter, &writer, Change::kFreeze);
 
 	Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
 	int64 total = CountRows(counter, post, snapshot);
@@ -59,7 +61,7 @@ Unfreeze(const Counter *counter, Datum post)
 {
 	SlotWriter writer;
 
-	BeginChange(counter, &writer, "unfreeze a post");
+	BeginChange(counter, &writer, Change::kUnfreeze);
 	bool frozen = SlotWriterUnfreeze(&writer, post);
 
 	SlotWriterClose(&writer);
@@ -68,10 +70,12 @@ Unfreeze(const Counter *counter, Datum post)
 } // namespace
 
 void
-BeginChange(const Counter *counter, SlotWriter *writer, const char *what)
+BeginChange(const Counter *counter, SlotWriter *writer, Change change)
 {
-	CheckRecount(counter, what);
-	(void) LockForRecount(counter, true, true);
+	static constexpr const char *kWhat[] = {"freeze a post", "unfreeze a post", "forget a post"};
+
+	CheckRecount(counter, kWhat[(int) change]);
+	(void) LockForRecount(counter, change == Change::kForget, true);
 	CheckStillThere(counter);
 	ForbidPrepare();
 

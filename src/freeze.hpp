@@ -7,9 +7,14 @@
 
 namespace likecount
 {
-/*
- * Takes the locks of a user's change of a post's slots, to the end of the transaction, and opens the slots.  what: the
- * verb and object of "cannot ...".
- */
-extern void BeginChange(const Counter *counter, SlotWriter *writer, const char *what);
+/* What a user does to a post's slots. */
+enum class Change : uint8
+{
+	kFreeze,
+	kUnfreeze,
+	kForget,
+};
+
+/* Takes the locks of a change of a post's slots, to the end of the transaction, and opens the slots. */
+extern void BeginChange(const Counter *counter, SlotWriter *writer, Change change);
 } // namespace likecount

@@ -64,10 +64,10 @@ Acquire(const LOCKTAG &tag, LOCKMODE mode, bool wait)
 }
 
 int
-Holder(const LOCKTAG &tag)
+Holder(const LOCKTAG &tag, LOCKMODE mode)
 {
 	int conflicts;
-	VirtualTransactionId *holders = GetLockConflicts(&tag, ExclusiveLock, &conflicts);
+	VirtualTransactionId *holders = GetLockConflicts(&tag, mode, &conflicts);
 
 	return conflicts == 0 ? 0 : HolderPid(holders[0]);
 }
@@ -518,13 +518,16 @@ LockSetup()
 int
 FlushLockHolder()
 {
-	return Holder(ObjectTag(0, kFlushLock));
+	return Holder(ObjectTag(0, kFlushLock), ExclusiveLock);
 }
 
 int
 CounterLockHolder(int32 id)
 {
-	return Holder(ObjectTag(id, 0));
+	int pid = Holder(ObjectTag(id, 0), ExclusiveLock);
+
+	/* A flush, which has it in share mode, is not meant: it shows as the holder of the flush lock. */
+	return pid != 0 ? pid : Holder(ObjectTag(id, kSlotsLock), ShareLock);
 }
 } // namespace likecount
 

@@ -90,7 +90,7 @@ extern void LockSetup();
 extern bool IsPrepared(const VirtualTransactionId &vxid);
 /* Pid of a lock's holder; -1: a prepared transaction. */
 extern int HolderPid(const VirtualTransactionId &vxid);
-/* Pid of who holds the flush lock, or a counter's; 0: nobody. */
+/* Pid of who holds the flush lock; or a counter's, or freezes a post of it; 0: nobody. */
 extern int FlushLockHolder();
 extern int CounterLockHolder(int32 id);
 } // namespace likecount
