@@ -74,7 +74,11 @@ BeginChange(const Counter *counter, SlotWriter *writer, Change change)
 {
 	static constexpr const char *kWhat[] = {"freeze a post", "unfreeze a post", "forget a post"};
 
-	CheckRecount(counter, kWhat[(int) change]);
+	/*
+	 * Unfreezing counts nothing.  It is possible where a subscription brings the slots, too: when the publisher's mark has
+	 * gone, the one in which this node has kept what its own slots lost meanwhile stays.
+	 */
+	CheckRecount(counter, kWhat[(int) change], change != Change::kUnfreeze);
 	(void) LockForRecount(counter, change == Change::kForget, true);
 	CheckStillThere(counter);
 	ForbidPrepare();

@@ -359,14 +359,14 @@ LockForRecount(const Counter *counter, bool append, bool wait)
 }
 
 void
-CheckRecount(const Counter *counter, const char *what)
+CheckRecount(const Counter *counter, const char *what, bool counts)
 {
 	if (IsolationUsesXactSnapshot())
 		ereport(ERROR, errcode(ERRCODE_INVALID_TRANSACTION_STATE),
 				errmsg("cannot %s in a REPEATABLE READ or SERIALIZABLE transaction", what),
 				errhint("Run it in a READ COMMITTED transaction: it needs the newest snapshot."));
 
-	if (SlotsAreReplicated(counter))
+	if (counts && SlotsAreReplicated(counter))
 		ereport(ERROR, errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				errmsg("cannot %s of counter \"%s\": a subscription brings its slots", what,
 					   NameStr(counter->verb)),
@@ -420,7 +420,7 @@ Reconcile(Recount *recount)
 	const Counter *counter = recount->counter;
 	Measure measure = {};
 
-	CheckRecount(counter, "recount posts");
+	CheckRecount(counter, "recount posts", true);
 	if (!LockForRecount(counter, recount->append, recount->wait))
 		return false;
 	CheckStillThere(counter);

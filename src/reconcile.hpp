@@ -41,8 +41,8 @@ extern bool Reconcile(Recount *recount);
 /* The locks of a recount, in order, without the segments'; kept to the end of the transaction. */
 extern bool LockForRecount(const Counter *counter, bool append, bool wait);
 
-/* An error where a recount cannot be right; what: the verb and object of "cannot ...". */
-extern void CheckRecount(const Counter *counter, const char *what);
+/* An error where a recount cannot be right, and where none is made; what: the verb and object of "cannot ...". */
+extern void CheckRecount(const Counter *counter, const char *what, bool counts);
 /* With its locks held: a counter may have gone, or become another one, while they were waited for. */
 extern void CheckStillThere(const Counter *counter);
 /* Counts the rows of one post under a registered snapshot, as the source's owner. */

@@ -273,6 +273,21 @@ DeleteSlots(SlotWriter *writer, Datum post, bool marks_only)
 	return any;
 }
 
+/* True when a smallint column of a row has a value.  The table may be anybody's, with our trigger. */
+bool
+IsColumn(Relation relation, HeapTuple row, const char *name, int16 value)
+{
+	int column = SPI_fnumber(RelationGetDescr(relation), name);
+	bool isnull;
+
+	if (column <= 0 || TupleDescAttr(RelationGetDescr(relation), column - 1)->atttypid != INT2OID)
+		return false;
+
+	Datum found = heap_getattr(row, column, RelationGetDescr(relation), &isnull);
+
+	return !isnull && DatumGetInt16(found) == value;
+}
+
 /* The same as Counter's, as of now: under the slots lock nobody else adds a mark. */
 bool
 MarksToLookFor(const SlotWriter *writer)
@@ -537,7 +552,10 @@ PG_FUNCTION_INFO_V1(likecount_other_node);
 PGDLLEXPORT Datum likecount_other_node(PG_FUNCTION_ARGS);
 }
 
-/* Refuses a replicated slot of this server's own node: both servers would write that row. */
+/*
+ * Refuses a replicated slot of this server's own node: both servers would write that row.  And tells of a post that is
+ * frozen where the slot comes from.
+ */
 Datum
 likecount_other_node(PG_FUNCTION_ARGS)
 {
@@ -551,19 +569,16 @@ likecount_other_node(PG_FUNCTION_ARGS)
 
 	HeapTuple row =
 		TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) ? trigger->tg_newtuple : trigger->tg_trigtuple;
-	int node = SPI_fnumber(RelationGetDescr(trigger->tg_relation), "node");
-	bool isnull = true;
-	Datum value = node <= 0
-					  ? (Datum) 0
-					  : heap_getattr(row, node, RelationGetDescr(trigger->tg_relation), &isnull);
 
-	if (!isnull && get_atttype(RelationGetRelid(trigger->tg_relation), node) == INT2OID &&
-		DatumGetInt16(value) == guc_node)
+	if (IsColumn(trigger->tg_relation, row, "node", (int16) guc_node))
 		ereport(
 			ERROR, errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			errmsg(
 				"a row of table %s arrives by replication for node %d, which is this server's own",
 				QualifiedName(RelationGetRelid(trigger->tg_relation)), guc_node),
 			errhint("Give each server another likecount.node before its slots are replicated."));
+	if (TRIGGER_FIRED_BY_INSERT(trigger->tg_event) &&
+		IsColumn(trigger->tg_relation, row, "slot", kFrozenSlot))
+		CacheInvalidateRelcache(trigger->tg_relation);
 	return PointerGetDatum(row);
 }

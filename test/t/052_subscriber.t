@@ -208,6 +208,22 @@ is(subscribed('mirrored', q{SELECT string_agg(node || '/' || slot || ':' || valu
 published('mirrored', 'SELECT likecount.like(1, 2001)');
 ok($subscriber->poll_query_until('mirrored', 'SELECT likecount.like_count(1) = 14 AND likecount.like_count(88) = 1'), 'also when the publisher counts on');
 
+# A post that is frozen there is frozen here.  What its own slots lose meanwhile this node keeps in a mark of its own, which
+# nobody else deletes.
+my $session = $subscriber->background_psql('mirrored', on_error_stop => 0);
+is($session->query('SELECT likecount.like(3, u) FROM generate_series(1010, 1011) u'), "t\nt", 'likes of another post');
+wait_exact($subscriber, 'mirrored', 'like');
+published('mirrored', q{SELECT likecount.freeze('likes', 3)});
+ok($subscriber->poll_query_until('mirrored', q{SELECT frozen = 1 FROM likecount.counters}), 'the mark arrives');
+$session->query('SELECT likecount.like(3, 1012)');
+like($session->{stderr}, qr/ERROR:  post 3 is frozen/, 'of which those hear who looked before');
+$session->quit;
+subscribed('mirrored', 'DELETE FROM likes WHERE post_id = 3 AND user_id = 1010');
+ok($subscriber->poll_query_until('mirrored', 'SELECT value = 1 FROM likecount.like_slots WHERE post = 3 AND node = 7 AND slot = -1'), 'a like of its own goes');
+published('mirrored', q{SELECT likecount.unfreeze('likes', 3)});
+ok($subscriber->poll_query_until('mirrored', 'SELECT NOT EXISTS (SELECT FROM likecount.like_slots WHERE node = 0 AND slot = -1)'), 'the mark that arrived is gone');
+is(subscribed('mirrored', q{SELECT likecount.like_count(3), likecount.unfreeze('likes', 3); SELECT likecount.like_count(3)}), "12|t\n11", 'its own goes with unfreeze() here');
+
 # What is pending on the publisher is not known here, so nothing here may correct what arrives.
 for my $refused (
 	[ 'recount posts', q{SELECT likecount.reconcile('likes', 1)} ],
@@ -216,7 +232,6 @@ for my $refused (
 	[ 'recount posts', q{SELECT likecount.check('likes')} ],
 	[ 'recount posts', q{SELECT likecount.check('likes', 5)} ],
 	[ 'freeze a post', q{SELECT likecount.freeze('likes', 1)} ],
-	[ 'unfreeze a post', q{SELECT likecount.unfreeze('likes', 1)} ],
 	[ 'forget a post', q{SELECT likecount.forget('likes', 4711)} ])
 {
 	my ($what, $call) = @$refused;
