@@ -280,7 +280,7 @@ WhyJournal(const Counter *counter)
 		return "the counter has no time column";
 	if (counter->time_type != TIMESTAMPTZOID)
 		return "the time column is not of type timestamp with time zone";
-	if (SlotsAreReplicated(counter))
+	if (counter->replicated)
 		return "a subscription brings slots: what a crash lost could not be recounted";
 	return HasIndexOn(counter->source, counter->time_att, false)
 			   ? nullptr
@@ -656,6 +656,7 @@ ReadDefinition(Oid rows_view, Counter *counter)
 	if (counter->post_att == InvalidAttrNumber || !OidIsValid(counter->slots) ||
 		KeyKindOf(counter->post_type) == KeyKind::kNone)
 		return false;
+	counter->replicated = SlotsAreReplicated(counter);
 	counter->journal_reason = WhyJournal(counter);
 	return true;
 }

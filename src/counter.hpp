@@ -91,6 +91,7 @@ struct Counter
 	Oid owner; /* of the source */
 	bool partitioned;
 	bool has_where;		/* only_where was given */
+	bool replicated;	/* a subscription brings slots */
 	bool may_be_frozen; /* a post of it may be frozen; false: surely none is */
 
 	AttrNumber post_att; /* in the source; 0: no such column */

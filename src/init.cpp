@@ -7,6 +7,7 @@
  */
 #include "init.hpp"
 
+#include "cache.hpp"
 #include "capture.hpp"
 #include "counter.hpp"
 #include "ddl.hpp"
@@ -30,6 +31,7 @@ int guc_idle_timeout = 60;
 bool guc_worker = true;
 int guc_node = 0;
 int guc_audit_rate = 10;
+int guc_cache_size = 16 * 1024;
 
 namespace
 {
@@ -70,6 +72,10 @@ DefineSettings(bool preloading)
 		"Sets how many recently changed posts a busy worker compares with the likes, per minute.",
 		"0 turns the audit off.", &guc_audit_rate, 10, 0, kLargestAudit, PGC_SIGHUP, 0, nullptr,
 		nullptr, nullptr);
+	DefineCustomIntVariable("likecount.cache_size",
+							"Sets the size of the shared memory that caches totals.",
+							"Less than 4 kB turns the cache off.", &guc_cache_size, 16 * 1024, 0,
+							INT_MAX / 1024, at_start, GUC_UNIT_KB, nullptr, nullptr, nullptr);
 	MarkGUCPrefixReserved("likecount");
 }
 } // namespace
@@ -93,6 +99,7 @@ _PG_init(void)
 	if (!preloading)
 		return;
 	ShmemInit();
+	CacheInit();
 	LauncherRegister();
 	DdlInit();
 }

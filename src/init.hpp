@@ -17,4 +17,5 @@ extern int guc_idle_timeout; /* s */
 extern bool guc_worker;
 extern int guc_node;
 extern int guc_audit_rate; /* posts per minute */
+extern int guc_cache_size; /* kB */
 } // namespace likecount

@@ -30,6 +30,7 @@
  */
 #include "launcher.hpp"
 
+#include "cache.hpp"
 #include "init.hpp"
 #include "worker.hpp"
 
@@ -497,6 +498,7 @@ ForgetDatabase(Oid database)
 	if (entry != nullptr)
 		ReleaseDatabase(entry, true);
 	LWLockRelease(RegistryLock());
+	CacheForget(database);
 }
 
 void

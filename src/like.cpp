@@ -18,6 +18,7 @@
  * all: USAGE on the source's schema (checked here, on each call), and reading totals, which are
  * read from the slots without the executor.
  */
+#include "cache.hpp"
 #include "capture.hpp"
 #include "insert.hpp"
 #include "only_where.hpp"
@@ -415,6 +416,11 @@ BeginCall(Call *call, FunctionCallInfo fcinfo, Generated function)
 						 function == Generated::kLikeMany))
 		PreventCommandIfReadOnly(GeneratedName(function, call->verb, ""));
 
+	/*
+	 * Neither a lock that the transaction has already nor a total that comes from the cache lets them in, and what others have
+	 * committed, a REVOKE or a detach, is to be known.
+	 */
+	AcceptInvalidationMessages();
 	call->counter = *GetCounter(call->verb);
 }
 
@@ -771,6 +777,23 @@ ReadPost(const Call &call, Datum *post, Datum *result)
 	return !fcinfo->isnull && KeyNarrow(call.counter.post_type, PG_GETARG_DATUM(1), post);
 }
 
+/*
+ * OpenTotals opens the slots for what the cache lacks, and registers a snapshot, which it returns: of now, as what comes from
+ * the cache is.  Locks first, snapshot second: a rewriting ALTER TABLE makes older snapshots see an empty table.
+ */
+Snapshot
+OpenTotals(SlotReader *reader, const Counter &counter)
+{
+	LockRelationOid(counter.slots, AccessShareLock);
+
+	bool now = CacheServes() && !IsInParallelMode();
+	Snapshot snapshot = RegisterSnapshot(now ? GetLatestSnapshot() : GetActiveSnapshot());
+
+	SlotReaderOpen(reader, &counter, snapshot);
+	UnlockRelationOid(counter.slots, AccessShareLock);
+	return snapshot;
+}
+
 int64
 ReadTotal(const Counter &counter, Datum post, Snapshot snapshot, bool *frozen)
 {
@@ -781,6 +804,62 @@ ReadTotal(const Counter &counter, Datum post, Snapshot snapshot, bool *frozen)
 
 	SlotReaderClose(&reader);
 	return total;
+}
+
+/* A post of a list that the cache does not have. */
+struct Missing
+{
+	const Wanted *wanted;
+	CachePlace place;
+};
+
+static_assert(kPlain<Missing>);
+
+/* ReadTotals reads the totals of a list, each post once; 0 for those that no column can hold. */
+int64 *
+ReadTotals(const Counter &counter, const WantedList &list)
+{
+	MemoryContext context = CurrentMemoryContext;
+	auto *totals =
+		static_cast<int64 *>(MemoryContextAllocHuge(context, list.count * sizeof(int64)));
+	auto *missing =
+		static_cast<Missing *>(MemoryContextAllocHuge(context, list.count * sizeof(Missing)));
+	int missing_count = 0;
+
+	memset(totals, 0, list.count * sizeof(int64));
+	for (int i = 0; i < list.sorted_count; i++)
+	{
+		const Wanted *wanted = &list.sorted[i];
+		CachePlace place;
+
+		if ((i > 0 && KeyEqual(wanted->key, wanted[-1].key)) ||
+			CacheFind(counter, wanted->key, &totals[wanted->position], &place))
+			continue;
+		missing[missing_count++] = {wanted, place};
+	}
+
+	if (missing_count > 0)
+	{
+		SlotReader reader;
+		Snapshot snapshot = OpenTotals(&reader, counter);
+
+		for (int i = 0; i < missing_count; i++)
+		{
+			const Wanted *wanted = missing[i].wanted;
+			int64 total = SlotReaderTotal(&reader, wanted->value, nullptr);
+
+			CHECK_FOR_INTERRUPTS();
+			totals[wanted->position] = total;
+			CacheStore(missing[i].place, counter, wanted->key, total);
+		}
+		SlotReaderClose(&reader);
+		UnregisterSnapshot(snapshot);
+	}
+
+	for (int i = 1; i < list.sorted_count; i++)
+		if (KeyEqual(list.sorted[i].key, list.sorted[i - 1].key))
+			totals[list.sorted[i].position] = totals[list.sorted[i - 1].position];
+	return totals;
 }
 
 /*
@@ -909,7 +988,22 @@ likecount_total(PG_FUNCTION_ARGS)
 	BeginCall(&call, fcinfo, Generated::kLikeCount);
 	if (!ReadPost(call, &post, &result))
 		return result;
-	PG_RETURN_INT64(ReadTotal(call.counter, post, GetActiveSnapshot(), nullptr));
+
+	Key key = KeyFromDatum(call.counter.post_type, post);
+	CachePlace place;
+	int64 total;
+
+	if (!CacheFind(call.counter, key, &total, &place))
+	{
+		SlotReader reader;
+		Snapshot snapshot = OpenTotals(&reader, call.counter);
+
+		total = SlotReaderTotal(&reader, post, nullptr);
+		SlotReaderClose(&reader);
+		UnregisterSnapshot(snapshot);
+		CacheStore(place, call.counter, key, total);
+	}
+	PG_RETURN_INT64(total);
 }
 
 /*
@@ -950,7 +1044,7 @@ likecount_total_now(PG_FUNCTION_ARGS)
 
 /*
  * likecount_totals is behind <verb>_counts(post_ids[]): a row for each element, in the array's
- * order, whether the post is known or not.  The slots are read in key order, each post once.
+ * order, whether the post is known or not.
  */
 Datum
 likecount_totals(PG_FUNCTION_ARGS)
@@ -967,23 +1061,7 @@ likecount_totals(PG_FUNCTION_ARGS)
 		return (Datum) 0;
 
 	WantedList list = ReadWanted(call, 1);
-	auto *totals = static_cast<int64 *>(
-		MemoryContextAllocHuge(CurrentMemoryContext, list.count * sizeof(int64)));
-	SlotReader reader;
-
-	memset(totals, 0, list.count * sizeof(int64));
-	SlotReaderOpen(&reader, &call.counter, GetActiveSnapshot());
-	for (int i = 0; i < list.sorted_count; i++)
-	{
-		Wanted *wanted = &list.sorted[i];
-
-		CHECK_FOR_INTERRUPTS();
-		if (i > 0 && KeyEqual(wanted->key, wanted[-1].key))
-			totals[wanted->position] = totals[wanted[-1].position];
-		else
-			totals[wanted->position] = SlotReaderTotal(&reader, wanted->value, nullptr);
-	}
-	SlotReaderClose(&reader);
+	int64 *totals = ReadTotals(call.counter, list);
 
 	for (int i = 0; i < list.count; i++)
 	{

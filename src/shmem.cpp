@@ -1,8 +1,8 @@
 /*
  * shmem.cpp: everything that processes share in memory.
  *
- * A registry with one entry per database in which likecount is used, and one published liked_at per
- * backend.  All of it has a fixed size and exists only when the library was preloaded; without,
+ * A registry with one entry per database in which likecount is used, one published liked_at per
+ * backend, and the cache of totals (cache.cpp).  All of it has a fixed size and exists only when the library was preloaded; without,
  * every function here answers "there is none", deltas go to the journal, and flush() moves them.
  *
  * Locks.  One LWLock, RegistryLock(), protects which entry belongs to which database, and the plain
@@ -29,6 +29,8 @@
  * watermark is safe.
  */
 #include "shmem.hpp"
+
+#include "cache.hpp"
 
 namespace likecount
 {
@@ -119,7 +121,7 @@ LikecountShmemRequest()
 
 	if (previous_request_hook != nullptr)
 		previous_request_hook();
-	RequestAddinShmemSpace(RegistrySize());
+	RequestAddinShmemSpace(add_size(RegistrySize(), CacheShmemSize()));
 	RequestNamedLWLockTranche(kTranche, 1);
 }
 
@@ -144,6 +146,7 @@ LikecountShmemStartup()
 			pg_atomic_init_u64(&registry->published[i].liked_at,
 							   static_cast<uint64>(kNothingPublished));
 	}
+	CacheShmemStartup();
 	registry_lock = &GetNamedLWLockTranche(kTranche)->lock;
 	LWLockRelease(AddinShmemInitLock);
 }

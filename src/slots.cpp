@@ -31,6 +31,7 @@
  */
 #include "slots.hpp"
 
+#include "cache.hpp"
 #include "init.hpp"
 
 namespace likecount
@@ -230,6 +231,7 @@ WriteSlot(SlotWriter *writer, Datum post, int16 number, int64 value, Found *old)
 	bool only_summarizing = false;
 	bool entries = true;
 
+	CacheChanging(*writer->counter, post);
 	ExecClearTuple(row);
 	memset(row->tts_isnull, 0, sizeof(bool) * kSlotColumns);
 	row->tts_values[kSlotPost - 1] = post;
@@ -258,6 +260,7 @@ DeleteSlots(SlotWriter *writer, Datum post, bool marks_only)
 {
 	bool any = false;
 
+	CacheChanging(*writer->counter, post);
 	RescanPost(writer->scan, &writer->key, post);
 	while (index_getnext_slot(writer->scan, ForwardScanDirection, writer->old_slot))
 	{
