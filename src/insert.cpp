@@ -358,7 +358,7 @@ ReadInsert(const Counter &counter, Relation source, bool evaluate, InsertPlan *p
 	for (int i = 0; demand->refusal == nullptr && i < desc->natts; i++)
 		demand->refusal =
 			ReadColumn(counter, source, TupleDescAttr(desc, i), evaluate, &plan->columns[i]);
-	if (demand->refusal == nullptr)
+	if (demand->refusal == nullptr && evaluate)
 		ReadIndexes(source, plan);
 	AskPrivileges(source, ACL_INSERT | ACL_SELECT, KeyColumns(counter), KeyColumns(counter),
 				  &demand->range_table, &demand->permissions);
@@ -552,6 +552,7 @@ InsertUnlessThere(FastInsert *insert)
 			return true;
 	}
 }
+
 /* ExecOpenIndices(), with what the plan knows of the indexes. */
 void
 OpenIndexes(FastInsert *insert)
@@ -569,6 +570,8 @@ OpenIndexes(FastInsert *insert)
 		*info = *plan->index_info[i];
 		info->ii_Context = CurrentMemoryContext;
 		result->ri_IndexRelationDescs[i] = index_open(plan->indexes[i], RowExclusiveLock);
+		/* Of the index's own entry in the cache of relations, as the rest is of the table's. */
+		info->ii_ReadyForInserts = result->ri_IndexRelationDescs[i]->rd_index->indisready;
 		result->ri_IndexRelationInfo[i] = info;
 	}
 }
