@@ -15,8 +15,8 @@
  * schema that came in marks the plan stale, and a stale plan is built anew before it is used.
  *
  * Two privileges a kept plan would not check again for the next role of the session, or not at
- * all: USAGE on the source's schema (checked here, on each call), and reading totals, which are
- * read from the slots without the executor.
+ * all: USAGE on the source's schema (checked here, on each call), and reading totals, which come
+ * from the cache (cache.cpp) or, without the executor, from the slots.
  */
 #include "cache.hpp"
 #include "capture.hpp"
@@ -832,6 +832,7 @@ ReadTotals(const Counter &counter, const WantedList &list)
 		const Wanted *wanted = &list.sorted[i];
 		CachePlace place;
 
+		CHECK_FOR_INTERRUPTS();
 		if ((i > 0 && KeyEqual(wanted->key, wanted[-1].key)) ||
 			CacheFind(counter, wanted->key, &totals[wanted->position], &place))
 			continue;
