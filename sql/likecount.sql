@@ -21,7 +21,7 @@ CREATE TABLE likecount._counter (
     rows_view      regclass    NOT NULL,
     verb           name        NOT NULL,
     past           name        NOT NULL,
-    mode           text        NOT NULL,
+    direct_since   bigint,
     state          text        NOT NULL CHECK (state IN ('adopting', 'backfilling', 'repairing', 'active')),
     reason         text        NOT NULL,
     home_system    bigint,
@@ -41,6 +41,7 @@ CREATE TABLE likecount._counter (
 COMMENT ON TABLE likecount._counter IS 'state of this database''s counters; a row is valid while the view rows_view exists, the worker deletes the others';
 COMMENT ON COLUMN likecount._counter.id IS 'number of this registration, never reused';
 COMMENT ON COLUMN likecount._counter.rows_view IS 'the view <verb>_rows, the definition of the counter';
+COMMENT ON COLUMN likecount._counter.direct_since IS 'row of _mode that made the counter direct, and since which a flush has found nothing of it in the queue';
 COMMENT ON COLUMN likecount._counter.state IS 'adopting: registered, older writers still run; backfilling: every post is being recounted; repairing: the posts in _repair_todo are; active';
 COMMENT ON COLUMN likecount._counter.reason IS 'why the counter is in this state';
 COMMENT ON COLUMN likecount._counter.home_system IS 'system identifier of the cluster in which a flush last saw this counter''s sentinel';
@@ -48,6 +49,15 @@ COMMENT ON COLUMN likecount._counter.home_database IS 'OID of the database in wh
 COMMENT ON COLUMN likecount._counter.walk_after IS 'the last post that backfill has finished, NULL before the first';
 COMMENT ON COLUMN likecount._counter.walk_drift IS 'sum of the corrections of the current backfill or repair';
 COMMENT ON COLUMN likecount._counter.version IS 'version of likecount that generated the counter''s objects';
+
+-- The mode of a counter is what its newest row says.  set_mode() appends, as user transactions never update what the worker updates.
+CREATE TABLE likecount._mode (
+    id      bigint  GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    counter integer NOT NULL,
+    mode    text    NOT NULL CHECK (mode IN ('queued', 'direct'))
+);
+
+COMMENT ON TABLE likecount._mode IS 'how deltas of a counter reach the totals: its newest row counts, without one it is queued; flushes delete the others';
 
 -- What user transactions want the worker to do to a state row, which they never update themselves.
 CREATE TABLE likecount._request (
@@ -135,7 +145,7 @@ DO $$
 DECLARE
     tab text;
 BEGIN
-    FOREACH tab IN ARRAY ARRAY['_counter', '_request', '_journal_0', '_journal_1', '_journal_2', '_watermark', '_repair_todo', '_progress', '_rejected'] LOOP
+    FOREACH tab IN ARRAY ARRAY['_counter', '_mode', '_request', '_journal_0', '_journal_1', '_journal_2', '_watermark', '_repair_todo', '_progress', '_rejected'] LOOP
         EXECUTE pg_catalog.format('CREATE TRIGGER discard_replicated BEFORE INSERT OR UPDATE OR DELETE ON likecount.%I FOR EACH ROW EXECUTE FUNCTION likecount._discard()', tab);
         EXECUTE pg_catalog.format('ALTER TABLE likecount.%I ENABLE REPLICA TRIGGER discard_replicated', tab);
     END LOOP;
@@ -162,6 +172,12 @@ CREATE FUNCTION likecount.attach(
 
 COMMENT ON FUNCTION likecount.attach(regclass, name, name, name, text, text, text, text, boolean, boolean) IS
     'starts counting the rows of an existing table; rows already there are counted after the transaction commits';
+
+CREATE FUNCTION likecount.set_mode(source regclass, mode text, verb text DEFAULT NULL) RETURNS void
+    LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', $$likecount_set_mode$$;
+
+COMMENT ON FUNCTION likecount.set_mode(regclass, text, text) IS
+    'switches a counter to mode queued, in which the worker moves likes into the totals, or direct, in which each transaction does';
 
 CREATE FUNCTION likecount.detach(
         source regclass, verb text DEFAULT NULL, if_exists boolean DEFAULT false, cascade boolean DEFAULT false) RETURNS void
@@ -314,7 +330,7 @@ COMMENT ON FUNCTION likecount.reset_stats() IS 'sets the cumulative numbers of t
 -- Views
 
 CREATE FUNCTION likecount._counter_facts(counter integer,
-        OUT source regclass, OUT slots regclass, OUT path_reason text, OUT insert_path text, OUT insert_reason text,
+        OUT source regclass, OUT slots regclass, OUT mode text, OUT path text, OUT path_reason text, OUT insert_path text, OUT insert_reason text,
         OUT locked_by integer) RETURNS record
     LANGUAGE c VOLATILE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', $$likecount_counter_facts$$;
 
@@ -326,6 +342,11 @@ CREATE FUNCTION likecount._frozen_posts(counter integer) RETURNS bigint
 
 COMMENT ON FUNCTION likecount._frozen_posts(integer) IS 'behind the view counters: how many posts are frozen';
 
+CREATE FUNCTION likecount._open_slots(counter integer) RETURNS bigint
+    LANGUAGE c STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', $$likecount_open_slots$$;
+
+COMMENT ON FUNCTION likecount._open_slots(integer) IS 'behind the view counters: how many slots above 0 there are';
+
 CREATE VIEW likecount.counters AS
 SELECT c.id,
        c.verb,
@@ -333,11 +354,11 @@ SELECT c.id,
        f.source,
        s.relowner::regrole AS owner,
        capture.state AS capture,
-       CASE WHEN f.path_reason IS NULL THEN 'queue' ELSE 'journal' END AS path,
+       f.path,
        f.path_reason,
        f.insert_path,
        f.insert_reason,
-       c.mode,
+       f.mode,
        c.state,
        c.reason,
        c.walk_done AS backfill_done,
@@ -349,6 +370,7 @@ SELECT c.id,
        c.last_error_at,
        (SELECT pg_catalog.count(*) FROM likecount._rejected r WHERE r.counter = c.id) AS rejected,
        likecount._frozen_posts(c.id) AS frozen,
+       likecount._open_slots(c.id) AS open_slots,
        pg_catalog.pg_total_relation_size(f.slots) AS slots_bytes,
        c.version,
        pg_catalog.array_remove(ARRAY[
@@ -409,11 +431,11 @@ COMMENT ON COLUMN likecount.counters.past IS 'past form of the verb, in the name
 COMMENT ON COLUMN likecount.counters.source IS 'the table whose rows are counted';
 COMMENT ON COLUMN likecount.counters.owner IS 'owner of the source';
 COMMENT ON COLUMN likecount.counters.capture IS 'the capture triggers: enabled; always (also rows that logical replication applies); mixed, or replica: not all of them fire in both cases; disabled, or missing: changes are not counted';
-COMMENT ON COLUMN likecount.counters.path IS 'where deltas of plain inserts go: queue (unlogged) or journal (logged, costs more WAL)';
-COMMENT ON COLUMN likecount.counters.path_reason IS 'why the deltas go to the journal; NULL: they take the queue';
+COMMENT ON COLUMN likecount.counters.path IS 'where deltas of plain inserts go: queue (unlogged), journal (logged, costs more WAL), or slots (direct mode: into the totals)';
+COMMENT ON COLUMN likecount.counters.path_reason IS 'why the deltas go to the journal; NULL: they need not';
 COMMENT ON COLUMN likecount.counters.insert_path IS 'how likes are inserted by the counter''s function: fast, or executor (an INSERT statement); NULL: it has none';
 COMMENT ON COLUMN likecount.counters.insert_reason IS 'why it has to be a statement; NULL: it has not';
-COMMENT ON COLUMN likecount.counters.mode IS 'how deltas reach the totals; queued: the worker moves them';
+COMMENT ON COLUMN likecount.counters.mode IS 'how deltas reach the totals; queued: the worker moves them; direct: each transaction adds its own; switching to direct: they take the journal until the queue is empty';
 COMMENT ON COLUMN likecount.counters.state IS 'adopting: registered, older writers still run; backfilling: every post is being recounted; repairing: those that a crash may have left wrong are; active';
 COMMENT ON COLUMN likecount.counters.reason IS 'why the counter is in this state';
 COMMENT ON COLUMN likecount.counters.backfill_done IS 'posts that the last or current backfill has recounted';
@@ -425,6 +447,7 @@ COMMENT ON COLUMN likecount.counters.last_error IS 'last error of work on the so
 COMMENT ON COLUMN likecount.counters.last_error_at IS 'when that was';
 COMMENT ON COLUMN likecount.counters.rejected IS 'deltas that did not fit into a total and were set aside';
 COMMENT ON COLUMN likecount.counters.frozen IS 'posts whose total is frozen; they are counted when this column is read';
+COMMENT ON COLUMN likecount.counters.open_slots IS 'slots above 0, which direct mode opens and the worker folds when they are quiet; they are counted when this column is read';
 COMMENT ON COLUMN likecount.counters.slots_bytes IS 'size of the totals on disk, with indexes';
 COMMENT ON COLUMN likecount.counters.version IS 'version of likecount that generated the counter''s objects';
 COMMENT ON COLUMN likecount.counters.warnings IS 'what about the source or the counter deserves a look; empty: nothing';
@@ -556,6 +579,20 @@ COMMENT ON COLUMN likecount.pending.verb IS 'the counter';
 COMMENT ON COLUMN likecount.pending.post IS 'the post, as text';
 COMMENT ON COLUMN likecount.pending.pending IS 'sum of the deltas that wait; 0 when they cancel out';
 
+CREATE FUNCTION likecount._hot_posts() RETURNS TABLE (verb name, post text, slots integer, total bigint)
+    LANGUAGE c VOLATILE PARALLEL RESTRICTED ROWS 100 AS 'MODULE_PATHNAME', $$likecount_hot_posts$$;
+
+COMMENT ON FUNCTION likecount._hot_posts() IS 'behind the view hot_posts';
+
+CREATE VIEW likecount.hot_posts AS
+SELECT h.verb, h.post, h.slots, h.total FROM likecount._hot_posts() h;
+
+COMMENT ON VIEW likecount.hot_posts IS 'posts of counters in direct mode that are liked now, and by how many at the same time: those with slots above 0';
+COMMENT ON COLUMN likecount.hot_posts.verb IS 'the counter';
+COMMENT ON COLUMN likecount.hot_posts.post IS 'the post, as text';
+COMMENT ON COLUMN likecount.hot_posts.slots IS 'its slots above 0: the most transactions that have lately committed a like of it at the same time';
+COMMENT ON COLUMN likecount.hot_posts.total IS 'its total';
+
 -- ------------------------------------------------------------------------------------------------------------------------------
 -- Grants
 --
@@ -589,6 +626,7 @@ $$;
 GRANT EXECUTE ON FUNCTION
     likecount.create_counter(text, text, text, regtype, regtype, text, boolean),
     likecount.attach(regclass, name, name, name, text, text, text, text, boolean, boolean),
+    likecount.set_mode(regclass, text, text),
     likecount.detach(regclass, text, boolean, boolean),
     likecount._capture(),
     likecount._other_node(),
@@ -619,5 +657,5 @@ TO PUBLIC;
 GRANT EXECUTE ON PROCEDURE likecount.reconcile_all(regclass, integer, text) TO PUBLIC;
 
 GRANT USAGE ON SCHEMA likecount TO pg_monitor;
-GRANT SELECT ON likecount.counters, likecount.status, likecount.pending, likecount.progress TO pg_monitor;
-GRANT EXECUTE ON FUNCTION likecount._counter_facts(integer), likecount._frozen_posts(integer), likecount._status(), likecount._pending() TO pg_monitor;
+GRANT SELECT ON likecount.counters, likecount.status, likecount.pending, likecount.progress, likecount.hot_posts TO pg_monitor;
+GRANT EXECUTE ON FUNCTION likecount._counter_facts(integer), likecount._frozen_posts(integer), likecount._open_slots(integer), likecount._status(), likecount._pending(), likecount._hot_posts() TO pg_monitor;

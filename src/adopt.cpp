@@ -301,8 +301,10 @@ Adopt(const Candidate &candidate)
 	(void) Link(candidate.rows_view, triggers.relation, verb, past, &triggers, true);
 	if (candidate.row == nullptr)
 	{
-		(void) InsertStateRow(candidate.rows_view, verb, past, NameStr(triggers.mode),
-							  State::kAdopting, "restored");
+		Mode mode = Mode::kQueued;
+
+		(void) ModeFromText(NameStr(triggers.mode), &mode);
+		(void) InsertStateRow(candidate.rows_view, verb, past, mode, State::kAdopting, "restored");
 		ereport(LOG, errmsg("likecount: counter \"%s\" of table %s is adopted", verb,
 							QualifiedName(triggers.relation)));
 	}

@@ -1,5 +1,5 @@
 /*
- * attach.cpp: create_counter(), attach() and detach(), as SQL calls them, and everything they check.
+ * attach.cpp: create_counter(), attach(), set_mode() and detach(), as SQL calls them, and everything they check.
  *
  * The functions are SECURITY INVOKER: who may do what to the source is decided by GetUserId(), which SECURITY DEFINER
  * would hide.  They become the extension's owner only to create and link our own objects.
@@ -8,6 +8,9 @@
  * refused anyway never queues a strong lock before somebody else's table, then locks it and looks again.  The lock
  * is SHARE ROW EXCLUSIVE: it waits out the writers under way, whose rows no trigger captured, and from its release on
  * every writer has the triggers.  What the table holds by then is counted after the commit, by backfill.
+ *
+ * set_mode() takes the same lock: when it has it, no transaction is under way that has captured something and might
+ * append it by the old mode.  Why that matters is in direct.cpp.
  *
  * Locks: source with partitions, then the set-up lock, to the end of the transaction.  Both keep adoption away from
  * a half-made counter (adopt.cpp).  create_counter() takes the set-up lock first, for the new table's name; nobody
@@ -36,6 +39,7 @@ struct Request
 	const char *verb;
 	const char *past;
 	const char *only_where;
+	Mode mode;
 	bool count_replicated;
 	bool if_not_exists;
 };
@@ -58,17 +62,17 @@ CheckContext()
 				errdetail("Their objects would become members of it, and be left out of dumps."));
 }
 
-void
-CheckMode(const char *mode)
+Mode
+CheckMode(const char *text)
 {
-	if (strcmp(mode, kQueued) == 0)
-		return;
-	if (strcmp(mode, "direct") == 0)
-		ereport(ERROR, errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				errmsg("mode \"direct\" is not supported by this version of likecount"),
-				errhint("Use mode \"%s\".", kQueued));
-	ereport(ERROR, errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("unknown mode \"%s\"", mode),
-			errhint("The mode is \"%s\".", kQueued));
+	Mode mode;
+
+	if (!ModeFromText(text, &mode))
+		ereport(ERROR, errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				errmsg("unknown mode \"%s\"", text),
+				errhint("The modes are \"%s\" and \"%s\".", ModeName(Mode::kQueued),
+						ModeName(Mode::kDirect)));
+	return mode;
 }
 
 /* ------------------------------------------------------------------------------------------------------------
@@ -428,6 +432,7 @@ Attach(const Request &request)
 	Relation source = table_open(request.source, NoLock);
 
 	definition.source = request.source;
+	definition.mode = request.mode;
 	definition.owner = source->rd_rel->relowner;
 	definition.partitioned = source->rd_rel->relkind == RELKIND_PARTITIONED_TABLE;
 	CheckColumns(source, request, &definition);
@@ -450,7 +455,7 @@ Attach(const Request &request)
 		if (strcmp(NameStr(set->verb), verb) == 0)
 			(void) Link(rows_view, request.source, verb, past, set, true);
 	}
-	(void) InsertStateRow(rows_view, verb, past, kQueued, State::kBackfilling, "attached");
+	(void) InsertStateRow(rows_view, verb, past, request.mode, State::kBackfilling, "attached");
 	WakeWorkerAtCommit();
 }
 
@@ -619,7 +624,7 @@ CreateCounter(FunctionCallInfo fcinfo)
 
 	CheckContext();
 	DemandArguments(fcinfo, "create_counter", kDemanded);
-	CheckMode(text_to_cstring(PG_GETARG_TEXT_PP(5)));
+	request.mode = CheckMode(text_to_cstring(PG_GETARG_TEXT_PP(5)));
 	CheckKeyType(PG_GETARG_OID(3), "post_type");
 	CheckKeyType(PG_GETARG_OID(4), "user_type");
 
@@ -665,7 +670,7 @@ AttachTable(FunctionCallInfo fcinfo)
 
 	CheckContext();
 	DemandArguments(fcinfo, "attach", kDemanded);
-	CheckMode(text_to_cstring(PG_GETARG_TEXT_PP(7)));
+	request.mode = CheckMode(text_to_cstring(PG_GETARG_TEXT_PP(7)));
 
 	request.source = PG_GETARG_OID(0);
 	request.post = OptionalName(fcinfo, 1);
@@ -677,6 +682,46 @@ AttachTable(FunctionCallInfo fcinfo)
 	request.count_replicated = PG_GETARG_BOOL(8);
 	request.if_not_exists = PG_GETARG_BOOL(9);
 	Attach(request);
+}
+
+/* set_mode(source, mode, verb) */
+void
+SwitchMode(FunctionCallInfo fcinfo)
+{
+	constexpr const char *kDemanded[] = {"source", "mode", nullptr};
+
+	CheckContext();
+	DemandArguments(fcinfo, "set_mode", kDemanded);
+
+	Oid source = PG_GETARG_OID(0);
+	Mode mode = CheckMode(text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	const char *verb = OptionalText(fcinfo, 2);
+
+	PreventCommandIfReadOnly("likecount.set_mode()");
+	/* First who is refused anyway, or has nothing to do: without queueing a strong lock before likers. */
+	CheckOwner(source);
+	for (bool locked = false;; locked = true)
+	{
+		List *relations = locked ? LockSource(source, ShareRowExclusiveLock) : NIL;
+		const Counter *counter = CounterOfSource(source, verb, false);
+
+		if (counter->mode == mode)
+		{
+			ereport(NOTICE, errmsg("counter \"%s\" is in mode \"%s\" already",
+								   NameStr(counter->verb), ModeName(mode)));
+			return;
+		}
+		if (!locked)
+			continue;
+
+		Counter switched = *counter;
+
+		SetTriggerMode(relations, NameStr(switched.verb), mode);
+		(void) InsertMode(switched.id, mode);
+		/* The next flush has to find out that nothing of it is in the queue any more. */
+		WakeWorkerAtCommit();
+		return;
+	}
 }
 
 /* detach(source, verb, if_exists, cascade) */
@@ -708,6 +753,8 @@ PG_FUNCTION_INFO_V1(likecount_create_counter);
 PGDLLEXPORT Datum likecount_create_counter(PG_FUNCTION_ARGS);
 PG_FUNCTION_INFO_V1(likecount_attach);
 PGDLLEXPORT Datum likecount_attach(PG_FUNCTION_ARGS);
+PG_FUNCTION_INFO_V1(likecount_set_mode);
+PGDLLEXPORT Datum likecount_set_mode(PG_FUNCTION_ARGS);
 PG_FUNCTION_INFO_V1(likecount_detach);
 PGDLLEXPORT Datum likecount_detach(PG_FUNCTION_ARGS);
 
@@ -721,6 +768,13 @@ Datum
 likecount_attach(PG_FUNCTION_ARGS)
 {
 	likecount::AttachTable(fcinfo);
+	PG_RETURN_VOID();
+}
+
+Datum
+likecount_set_mode(PG_FUNCTION_ARGS)
+{
+	likecount::SwitchMode(fcinfo);
 	PG_RETURN_VOID();
 }
 

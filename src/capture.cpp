@@ -22,6 +22,9 @@
  * the journal even when the transaction's net for the post is 0: the delta that its row had left in the queue
  * may be lost, and then only the journal still tells that the post was touched.
  *
+ * A counter in direct mode takes neither: what is left is added to slots (direct.cpp), and only what finds none goes
+ * to the journal.
+ *
  * A like of a frozen post is refused here, whoever makes it.  Looking that up takes an index scan, so it is done for
  * counters alone that may have frozen posts, and once for a post and transaction.  A transaction that has looked may
  * still like a post that is frozen meanwhile: such a like was in flight, is recorded, and shows when the post is unfrozen.
@@ -32,6 +35,7 @@
 #include "capture.hpp"
 
 #include "debug.hpp"
+#include "direct.hpp"
 #include "queue.hpp"
 #include "reconcile.hpp"
 #include "repair.hpp"
@@ -57,6 +61,8 @@ struct Entry
 	bool marked;  /* leaves a journal row whatever the net is */
 	bool journal; /* cannot take the queue */
 	bool checked; /* the post was not frozen when this transaction looked */
+	bool apart;	  /* a part comes from a table that is neither the source nor a partition of it */
+	bool direct;  /* at pre-commit: is to be added to a slot */
 };
 
 static_assert(kPlain<Entry>);
@@ -88,6 +94,7 @@ Reset()
 	key_context = nullptr;
 	unfrozen_valid = false;
 	appended = false;
+	DirectReset();
 }
 
 void
@@ -159,6 +166,7 @@ MergeInto(Entry *into, const Entry &from)
 	into->marked |= from.marked;
 	into->journal |= from.journal;
 	into->checked |= from.checked;
+	into->apart |= from.apart;
 }
 
 /* Index of the first entry of the given level or a higher one. */
@@ -273,6 +281,7 @@ Change(const Captured &captured, const Key &post, int64 delta)
 	change.oldest = kNothingPublished;
 	change.marked = true;
 	change.journal = true;
+	change.apart = captured.apart;
 	return change;
 }
 
@@ -332,9 +341,6 @@ AppendWhere(Where where)
 
 		if (entry.journal != journal || LeavesNothing(entry))
 			continue;
-		/* Detached, or dropped with its source, in this very transaction: nothing to count any more. */
-		if (FindCounterById(entry.key.counter) == nullptr)
-			continue;
 		if (appender.relation == nullptr)
 			AppendOpen(&appender, where);
 		Append(&appender, entry.key.counter, entry.key.key, entry.delta, now);
@@ -343,6 +349,79 @@ AppendWhere(Where where)
 	{
 		AppendClose(&appender);
 		WakeWorkerAtCommit();
+	}
+}
+
+void
+Drop(Entry *entry)
+{
+	entry->delta = 0;
+	entry->marked = false;
+	entry->direct = false;
+}
+
+/*
+ * Decides by the counters' modes, as they are now: what was captured before set_mode() in this very transaction goes by
+ * the new mode.  Returns whether any entry is to be added to a slot.
+ */
+bool
+ChooseDirect(bool prepare)
+{
+	const Counter *counter = nullptr;
+	int32 id = 0;
+	bool any = false;
+
+	for (int i = 0; i < count; i++)
+	{
+		Entry *entry = &entries[i];
+
+		if (i == 0 || entry->key.counter != id)
+		{
+			id = entry->key.counter;
+			counter = FindCounterById(id);
+		}
+		/* Detached, or dropped with its source, in this very transaction: nothing to count any more. */
+		if (counter == nullptr)
+		{
+			Drop(entry);
+			continue;
+		}
+		entry->journal |= counter->journal_reason != nullptr;
+		/* Nothing of it is in the queue, so a crash loses nothing for which a mark would have to be left. */
+		if (counter->direct)
+			entry->marked = false;
+		entry->direct = counter->direct && entry->delta != 0 && !entry->apart && !prepare &&
+						!IsolationUsesXactSnapshot();
+		any |= entry->direct;
+	}
+	return any;
+}
+
+/* Adds to slots what can be added; the rest goes to the journal. */
+void
+AddToSlots()
+{
+	for (int i = 0; i < count; i++)
+	{
+		int32 id = entries[i].key.counter;
+		const Counter *counter = entries[i].direct ? FindCounterById(id) : nullptr;
+		DirectWriter writer;
+
+		if (counter == nullptr)
+			continue;
+
+		bool open = DirectOpen(&writer, counter);
+
+		for (int j = i; j < count; j++)
+		{
+			if (!entries[j].direct || entries[j].key.counter != id)
+				continue;
+			entries[j].direct = false;
+			if (open && DirectAdd(&writer, entries[j].key.key, entries[j].delta))
+				Drop(&entries[j]);
+		}
+		if (open)
+			DirectClose(&writer);
 	}
 }
 
@@ -356,6 +435,9 @@ AppendAll(bool prepare)
 		RefuseMisfit();
 	if (m != nullptr)
 	{
+		if (ChooseDirect(prepare))
+			AddToSlots();
+
 		DatabaseShared *database = MyDatabase(true);
 		bool queue = !prepare && database != nullptr &&
 					 pg_atomic_read_u32(&database->ready) == m->watermark && ChooseQueue(database);

@@ -95,6 +95,32 @@ UpdateTableTuple(Relation table, ItemPointer tid, TupleTableSlot *row, Snapshot 
 #endif
 }
 
+/* ... of a row that this transaction has locked; false: it was not updated */
+inline bool
+UpdateLockedTuple(Relation table, ItemPointer tid, TupleTableSlot *row, Snapshot snapshot,
+				  bool *entries, bool *only_summarizing)
+{
+	TM_FailureData failure;
+	LockTupleMode mode;
+	CommandId command = GetCurrentCommandId(true);
+#if PG_VERSION_NUM >= 160000
+	TU_UpdateIndexes update_indexes;
+	bool updated = table_tuple_update(table, tid, row, command, snapshot, InvalidSnapshot, true,
+									  &failure, &mode, &update_indexes) == TM_Ok;
+
+	*entries = updated && update_indexes != TU_None;
+	*only_summarizing = updated && update_indexes == TU_Summarizing;
+#else
+	bool update_indexes;
+	bool updated = table_tuple_update(table, tid, row, command, snapshot, InvalidSnapshot, true,
+									  &failure, &mode, &update_indexes) == TM_Ok;
+
+	*entries = updated && update_indexes;
+	*only_summarizing = false;
+#endif
+	return updated;
+}
+
 inline void
 InsertIndexEntries(ResultRelInfo *result, TupleTableSlot *row, EState *estate, bool update,
 				   bool only_summarizing)

@@ -2,8 +2,8 @@
  * counter.cpp: what a counter is.
  *
  * The definition of a counter is its view <verb>_rows: which table, which columns, under which condition.  The
- * server keeps it right through renames, and a dump carries it.  We read it from the view's rule.  The state (id,
- * state, mode) is a row of _counter, valid only while that view exists.
+ * server keeps it right through renames, and a dump carries it.  We read it from the view's rule.  The state is a row of
+ * _counter, valid only while that view exists, and the mode the newest row of _mode (direct.cpp).
  *
  * Both are cached per backend and always read with a fresh snapshot, never the transaction's: a REPEATABLE READ
  * transaction that is older than the counter must capture for it all the same.  Whoever changes a state row
@@ -65,7 +65,7 @@ DropCache()
 bool
 IsMember(Oid relation)
 {
-	if (relation == members.counter || relation == members.request ||
+	if (relation == members.counter || relation == members.mode || relation == members.request ||
 		relation == members.sentinel || relation == members.watermark ||
 		relation == members.repair_todo || relation == members.rejected)
 		return true;
@@ -86,7 +86,7 @@ IsCached(Oid relation)
 
 		if (relation == counter->source || relation == counter->rows_view ||
 			relation == counter->slots || relation == counter->frozen ||
-			relation == counter->totals)
+			relation == counter->open || relation == counter->totals)
 			return true;
 	}
 	if (captured_hash != nullptr)
@@ -176,6 +176,7 @@ ReadMembers(Members *m)
 		return false;
 
 	m->counter = get_relname_relid("_counter", m->schema);
+	m->mode = get_relname_relid("_mode", m->schema);
 	m->request = get_relname_relid("_request", m->schema);
 	m->sentinel = get_relname_relid("_sentinel", m->schema);
 	m->watermark = get_relname_relid("_watermark", m->schema);
@@ -194,9 +195,9 @@ ReadMembers(Members *m)
 		if (!HasColumns(m->queue[i], kSegmentPost) || !HasColumns(m->journal[i], kSegmentPost))
 			return false;
 	}
-	return HasColumns(m->counter, kCounterColumns) && OidIsValid(m->request) &&
-		   OidIsValid(m->sentinel) && OidIsValid(m->watermark) && OidIsValid(m->repair_todo) &&
-		   OidIsValid(m->rejected);
+	return HasColumns(m->counter, kCounterColumns) && HasColumns(m->mode, kModeColumns) &&
+		   OidIsValid(m->request) && OidIsValid(m->sentinel) && OidIsValid(m->watermark) &&
+		   OidIsValid(m->repair_todo) && OidIsValid(m->rejected);
 }
 
 /*
@@ -298,27 +299,76 @@ StateFromText(const char *text)
 	return State::kActive;
 }
 
-/*
- * False when surely no post is frozen: nothing was ever put into the index of frozen posts.  That costs a look at the
- * file's size, whatever the number of posts, and needs no state that a restore or a crash would have to keep right.
- */
-bool
-MayBeFrozen(Oid index)
+/* A row of _mode. */
+struct ModeRow
 {
-	bool may_be = true;
+	int64 id;
+	int32 counter;
+	Mode mode;
+};
 
-	if (!OidIsValid(index) || !ConditionalLockRelationOid(index, AccessShareLock))
-		return true;
+/* Reads _mode, as a List of ModeRow *. */
+List *
+ReadModes(const Members *m)
+{
+	List *result = NIL;
+	Relation rel = table_open(m->mode, AccessShareLock);
+	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, nullptr, 0, nullptr);
+	HeapTuple tuple;
 
-	Relation rel = try_relation_open(index, NoLock);
-
-	if (rel != nullptr)
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
-		may_be = RelationGetNumberOfBlocks(rel) > 1;
-		relation_close(rel, NoLock);
+		Datum values[kModeColumns];
+		bool nulls[kModeColumns];
+		auto *row = palloc_object(ModeRow);
+
+		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
+		row->id = DatumGetInt64(values[kModeId - 1]);
+		row->counter = DatumGetInt32(values[kModeCounter - 1]);
+		if (!ModeFromText(TextDatumGetCString(values[kModeMode - 1]), &row->mode))
+			row->mode = Mode::kQueued;
+		result = lappend(result, row);
 	}
-	UnlockRelationOid(index, AccessShareLock);
-	return may_be;
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return result;
+}
+
+/*
+ * Sets a counter's mode, as the newest row says, and where its deltas go therefore.  settled_since is the row with which
+ * a flush found nothing of it in the queue any more.
+ */
+void
+SetMode(Counter *counter, List *modes, int64 settled_since)
+{
+	ListCell *cell;
+
+	foreach (cell, modes)
+	{
+		auto *row = static_cast<ModeRow *>(lfirst(cell));
+
+		if (row->counter != counter->id)
+			continue;
+		counter->superseded |= counter->switched != 0;
+		if (row->id < counter->switched)
+			continue;
+		counter->switched = row->id;
+		counter->mode = row->mode;
+	}
+	if (counter->mode != Mode::kDirect)
+		return;
+	counter->settled = counter->switched == settled_since;
+	if (!counter->settled)
+		counter->journal_reason = "the counter is being switched to direct mode";
+	else if (counter->state == State::kBackfilling || counter->state == State::kAdopting)
+		counter->journal_reason = "the posts are being recounted";
+	else if (SlotsAreReplicated(counter))
+		counter->journal_reason = "a subscription brings slots";
+	else
+	{
+		counter->direct = true;
+		counter->journal_reason = "the counter is in direct mode";
+	}
 }
 
 /* Reads all valid state rows into the current context. */
@@ -326,6 +376,8 @@ List *
 ReadCounters(const Members *m)
 {
 	List *result = NIL;
+	/* In whatever order: a counter is direct only when a row of each fits the other. */
+	List *modes = ReadModes(m);
 	Relation rel = table_open(m->counter, AccessShareLock);
 	/* A null snapshot: a fresh one, in a parallel worker too, that sees what this transaction did. */
 	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, nullptr, 0, nullptr);
@@ -348,7 +400,11 @@ ReadCounters(const Members *m)
 		{
 			auto *kept = palloc_object(Counter);
 
-			counter.may_be_frozen = MayBeFrozen(counter.frozen);
+			SetMode(&counter, modes,
+					nulls[kCounterDirectSince - 1]
+						? 0
+						: DatumGetInt64(values[kCounterDirectSince - 1]));
+			counter.may_be_frozen = MayHaveEntries(counter.frozen);
 			*kept = counter;
 			result = lappend(result, kept);
 		}
@@ -420,13 +476,12 @@ ReadCaptured(Relation relation, const char *verb, Captured *captured)
 
 	if (counter == nullptr)
 		return false;
-	if (relid != counter->source && relation->rd_rel->relowner != counter->owner)
-	{
-		/* Anybody can put our trigger on a table of theirs; only a partition of the source counts. */
-		if (!relation->rd_rel->relispartition ||
-			!list_member_oid(get_partition_ancestors(relid), counter->source))
-			return false;
-	}
+	captured->apart = relid != counter->source &&
+					  (!relation->rd_rel->relispartition ||
+					   !list_member_oid(get_partition_ancestors(relid), counter->source));
+	/* Anybody can put our trigger on a table of theirs. */
+	if (captured->apart && relation->rd_rel->relowner != counter->owner)
+		return false;
 
 	char *post = get_attname(counter->source, counter->post_att, true);
 
@@ -437,7 +492,7 @@ ReadCaptured(Relation relation, const char *verb, Captured *captured)
 	captured->post_att = get_attnum(relid, post);
 	captured->post_type = counter->post_type;
 	captured->time_type = counter->time_type;
-	captured->queueable = counter->journal_reason == nullptr;
+	captured->queueable = counter->journal_reason == nullptr && !captured->apart;
 	captured->may_be_frozen = counter->may_be_frozen;
 	if (counter->time_att != InvalidAttrNumber)
 	{
@@ -507,6 +562,26 @@ StateName(State state)
 			return "active";
 	}
 	pg_unreachable();
+}
+
+const char *
+ModeName(Mode mode)
+{
+	return mode == Mode::kDirect ? "direct" : "queued";
+}
+
+bool
+ModeFromText(const char *text, Mode *mode)
+{
+	static constexpr Mode kModes[] = {Mode::kQueued, Mode::kDirect};
+
+	for (Mode known : kModes)
+		if (strcmp(text, ModeName(known)) == 0)
+		{
+			*mode = known;
+			return true;
+		}
+	return false;
 }
 
 const Members *
@@ -652,6 +727,7 @@ ReadDefinition(Oid rows_view, Counter *counter)
 	}
 	counter->slots = get_relname_relid(psprintf("%s_slots", verb), schema);
 	counter->frozen = get_relname_relid(psprintf("%s_slots_frozen", verb), schema);
+	counter->open = get_relname_relid(psprintf("%s_slots_open", verb), schema);
 	counter->totals = get_relname_relid(psprintf("%s_totals", verb), schema);
 	if (counter->post_att == InvalidAttrNumber || !OidIsValid(counter->slots) ||
 		KeyKindOf(counter->post_type) == KeyKind::kNone)
@@ -811,6 +887,26 @@ FindCaptured(Relation relation, const char *verb)
 	}
 	last_captured = entry;
 	return entry->accepted ? &entry->captured : nullptr;
+}
+
+/* A look at the file's size, whatever the number of rows; no state that a restore or a crash would have to keep right. */
+bool
+MayHaveEntries(Oid index)
+{
+	bool may_have = true;
+
+	if (!OidIsValid(index) || !ConditionalLockRelationOid(index, AccessShareLock))
+		return true;
+
+	Relation rel = try_relation_open(index, NoLock);
+
+	if (rel != nullptr)
+	{
+		may_have = RelationGetNumberOfBlocks(rel) > 1;
+		relation_close(rel, NoLock);
+	}
+	UnlockRelationOid(index, AccessShareLock);
+	return may_have;
 }
 
 void

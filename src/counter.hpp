@@ -15,7 +15,7 @@ struct Members
 	Oid schema;
 	Oid extension;
 	Oid owner; /* of the extension: it owns slots, views, functions */
-	Oid counter, request, sentinel, watermark, repair_todo, rejected;
+	Oid counter, mode, request, sentinel, watermark, repair_todo, rejected;
 	Oid queue[kSegments];
 	Oid journal[kSegments];
 };
@@ -38,6 +38,27 @@ enum class State : uint8
 /* A state as _counter has it. */
 extern const char *StateName(State state);
 
+/* How deltas reach the totals. */
+enum class Mode : uint8
+{
+	kQueued, /* the worker moves them */
+	kDirect, /* the transaction itself adds them to slots, at its commit */
+};
+
+/* A mode as the arguments of set-up and of triggers have it. */
+extern const char *ModeName(Mode mode);
+/* False when a text is no mode. */
+extern bool ModeFromText(const char *text, Mode *mode);
+
+/* The columns of _mode. */
+enum ModeColumn : AttrNumber
+{
+	kModeId = 1,
+	kModeCounter,
+	kModeMode,
+	kModeColumns = kModeMode,
+};
+
 /* The columns of _counter. */
 enum CounterColumn : AttrNumber
 {
@@ -45,7 +66,7 @@ enum CounterColumn : AttrNumber
 	kCounterRowsView,
 	kCounterVerb,
 	kCounterPast,
-	kCounterMode,
+	kCounterDirectSince,
 	kCounterState,
 	kCounterReason,
 	kCounterHomeSystem,
@@ -83,9 +104,16 @@ struct Counter
 	State state;
 	bool uncommitted; /* its state row was written by this transaction */
 
+	Mode mode;
+	int64 switched;	 /* which row of _mode says so; 0: none does, and it is queued */
+	bool settled;	 /* direct: nothing of it can be in the queue any more */
+	bool superseded; /* _mode has older rows of it, too */
+	bool direct;	 /* a transaction may add to its slots now */
+
 	Oid rows_view; /* <verb>_rows, the definition */
 	Oid slots;	   /* <verb>_slots */
 	Oid frozen;	   /* its index <verb>_slots_frozen; InvalidOid: it is missing */
+	Oid open;	   /* its index <verb>_slots_open; the same */
 	Oid totals;	   /* <verb>_totals */
 	Oid source;
 	Oid owner; /* of the source */
@@ -119,6 +147,8 @@ struct Captured
 	Oid post_type;
 	Oid time_type;
 	bool queueable; /* a plain insert's delta may take the queue */
+	bool
+		apart; /* neither the source nor a partition of it: who locks the source does not stop its writers */
 	bool may_be_frozen;
 	Node *only_where; /* condition over the firing relation (varno 1), or nullptr */
 };
@@ -153,6 +183,9 @@ extern bool HasIndexOn(Oid relation, AttrNumber column, bool in_order);
 extern bool IsUniqueOn(Relation index, AttrNumber post, AttrNumber user);
 /* True when an index tells two rows apart exactly as the types' own equality does. */
 extern bool HasOrdinaryEquality(Relation index, TupleDesc desc);
+
+/* False when an index surely has no entry: none was ever made.  True when that can't be told. */
+extern bool MayHaveEntries(Oid index);
 
 /* Makes every backend read the state rows anew, once this transaction has committed. */
 extern void InvalidateCounters();

@@ -22,6 +22,10 @@
  * free.  So before its next flush the worker waits for it in line, holding no lock but the extension's, and only a
  * moment: a transaction that stays open must not hold up the other counters.
  *
+ * A counter that is being switched to direct mode becomes direct with the first flush that came to the end of the queue and
+ * left nothing of it there (direct.cpp).  Its row of _mode is read before the snapshot, so what was queued before it is
+ * seen.
+ *
  * What must wait for the commit, allowing the queue and lowering the clock, happens in the commit callback, which
  * runs before the flush lock is released.
  */
@@ -31,8 +35,10 @@
 #include "audit.hpp"
 #include "capture.hpp"
 #include "debug.hpp"
+#include "fold.hpp"
 #include "init.hpp"
 #include "queue.hpp"
+#include "registration.hpp"
 #include "repair.hpp"
 #include "shmem.hpp"
 #include "slots.hpp"
@@ -91,7 +97,8 @@ struct Turn
 	List *targets;	/* of Target */
 	List *locked;	/* ids of the counters whose slots lock was free */
 	HTAB *nets;
-	int64 room; /* rows that may still be taken */
+	int64 room;		 /* rows that may still be taken */
+	bool queue_read; /* the scan of the queue came to its end */
 	FlushResult result;
 };
 
@@ -112,7 +119,7 @@ TargetOf(Turn *turn, int32 id)
 		if (static_cast<Counter *>(lfirst(cell))->id == id)
 			target->counter = static_cast<Counter *>(lfirst(cell));
 	if (target->counter != nullptr && list_member_int(turn->locked, id))
-		target->open = SlotWriterOpen(&target->writer, target->counter, false);
+		target->open = SlotWriterOpen(&target->writer, target->counter, SlotsLock::kShared);
 	turn->targets = lappend(turn->targets, target);
 	MemoryContextSwitchTo(caller);
 	return target;
@@ -287,12 +294,13 @@ MoveDeltas(Turn *turn, Snapshot snapshot, bool own)
 
 	bool all = Drain(turn, Where::kQueue, snapshot);
 
+	turn->queue_read = turn->room > 0;
 	LIKECOUNT_DEBUG_POINT("flush: queue drained");
 	/*
 	 * A counter that was skipped has none of its rows taken; the others' journal rows need only that the scan of the
 	 * queue came to its end.
 	 */
-	if (turn->room > 0)
+	if (turn->queue_read)
 	{
 		all &= Drain(turn, Where::kJournal, snapshot);
 		if (own && turn->room <= 0)
@@ -338,6 +346,33 @@ PassedOver(const Turn *turn)
 			next = target->id;
 	}
 	return next;
+}
+
+/* Lets counters be direct of which nothing is left in the queue. */
+void
+SettleModes(Turn *turn)
+{
+	ListCell *cell;
+
+	foreach (cell, turn->counters)
+	{
+		auto *counter = static_cast<Counter *>(lfirst(cell));
+		bool left = !turn->queue_read;
+		ListCell *other;
+
+		if (counter->superseded)
+			ForgetModes(counter->id, counter->switched);
+		if (counter->mode != Mode::kDirect || counter->settled)
+			continue;
+		foreach (other, turn->targets)
+		{
+			auto *target = static_cast<Target *>(lfirst(other));
+
+			left |= target->id == counter->id && !target->open;
+		}
+		if (!left)
+			SettleMode(counter->id, counter->switched);
+	}
 }
 
 void
@@ -485,7 +520,7 @@ WaitInLine(int32 counter)
 		int guc_level = NewGUCNestLevel();
 
 		PinSetting("lock_timeout", kInLine);
-		(void) LockSlotsForFlush(counter, true);
+		(void) LockSlots(counter, SlotsLock::kShared, true);
 		AtEOXact_GUC(false, guc_level);
 		ReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(caller);
@@ -547,7 +582,8 @@ Flush(bool wait, bool own)
 	 * all.
 	 */
 	foreach (cell, turn.counters)
-		if (int32 id = static_cast<Counter *>(lfirst(cell))->id; LockSlotsForFlush(id, false))
+		if (int32 id = static_cast<Counter *>(lfirst(cell))->id;
+			LockSlots(id, SlotsLock::kShared, false))
 			turn.locked = lappend_int(turn.locked, id);
 
 	bool first = database != nullptr && pg_atomic_read_u32(&database->ready) != m->watermark;
@@ -578,6 +614,7 @@ Flush(bool wait, bool own)
 	MoveDeltas(&turn, snapshot, own);
 	UnregisterSnapshot(snapshot);
 	turn.result.passed_over = PassedOver(&turn);
+	SettleModes(&turn);
 
 	bool moved = turn.result.deltas > 0 || turn.result.discarded > 0;
 
@@ -609,8 +646,10 @@ Upkeep(bool own_only)
 	ListCell *cell;
 	bool more = false;
 
-	/* Whoever writes state rows holds the flush lock. */
-	if (!UpkeepWantedOf(counters, own_only) || !LockFlush(false))
+	bool fold = !own_only && FoldDue(counters);
+
+	/* Whoever writes state rows, or slot 0, holds the flush lock. */
+	if (!(fold || UpkeepWantedOf(counters, own_only)) || !LockFlush(false))
 		return false;
 	at_commit.flushed = true;
 	if (!own_only)
@@ -635,6 +674,8 @@ Upkeep(bool own_only)
 	}
 	if (!own_only && AuditDue())
 		more |= Audit();
+	if (fold)
+		more |= Fold(counters);
 	SwitchBack(saved);
 	return more;
 }

@@ -31,7 +31,7 @@ extern FlushResult Flush(bool wait, bool own);
 extern void WaitInLine(int32 counter);
 
 /*
- * The rest of a worker's turn, in the caller's transaction: one chunk each of adoption and backfill.  True when a
+ * The rest of a worker's turn, in the caller's transaction: one chunk each of adoption, backfill and folding.  True when a
  * flush and another step should follow.  own_only: nothing but counters that this transaction made.  Waits for nobody.
  */
 extern bool Upkeep(bool own_only);

@@ -7,7 +7,8 @@
  *
  * What waits for the post must not be lost, nor come back: a delta in queue or journal that is flushed later would make
  * a new slot, and its value would be wrong, since it was the other half of the one that was deleted.  So what waits is
- * summed in the snapshot in which there are no rows, and its opposite is appended.  Together they come to 0, of
+ * summed in the snapshot in which there are no rows, and its opposite is appended; this transaction's own deltas are taken
+ * back where they are.  Together they come to 0, of
  * which no slot is made: a flush takes the slots lock before its snapshot, so it sees both of them or neither.  (One that
  * its batch bounds may take them in two turns; then a slot of 0 stays.)  A like in flight is in neither: it comes with its
  * row and its delta, and the post is counted anew.
@@ -88,15 +89,17 @@ Forget(const Counter *counter, Datum post, bool with_likes, int32 batch)
 						   : errhint("Pass with_likes => true to delete them, too."));
 	if (rows == 0)
 	{
-		int64 waiting = pending + OwnDelta(counter->id, key);
+		int64 own = OwnDelta(counter->id, key);
 
 		(void) SlotWriterForget(&writer, post);
-		if (waiting != 0)
+		if (own != 0)
+			AddDelta(counter->id, key, -own);
+		if (pending != 0)
 		{
 			Appender journal;
 
 			AppendOpen(&journal, Where::kJournal);
-			Append(&journal, counter->id, key, -waiting, GetCurrentTimestamp());
+			Append(&journal, counter->id, key, -pending, GetCurrentTimestamp());
 			AppendClose(&journal);
 			WakeWorkerAtCommit();
 		}

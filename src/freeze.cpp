@@ -11,11 +11,12 @@
  *
  * The mark is written here and not by a flush, because likes are to be refused from the commit on.  That needs no flush
  * lock.  What must not happen is that a flush adds to slot 0 without seeing the mark, or that the mark is computed from
- * slots that a flush is changing.  Both change slots under the slots lock of the counter, kept to commit, and read them
- * with a snapshot taken after they got it: either the flush has committed, and its slots are in the mark's sum, or it
- * comes later and sees the mark.  The order is source -> slots lock -> slots; a flush takes the slots lock only if it is free
- * and passes over the counter otherwise, so it neither waits for an open transaction that has frozen a post nor closes a
- * circle with it.  Such a transaction holds up the totals of its counter, not of others; counters.locked_by names it.
+ * slots that a flush is changing.  Both change slots under the slots lock of the counter, kept to commit, freeze() alone,
+ * and read them with a snapshot taken after they got it: either the flush has committed, and its slots are in the mark's
+ * sum, or it comes later and sees the mark.  The same holds for a transaction of a direct counter, whose commit may be
+ * under way.  The order is source -> slots lock -> slots; a flush takes the slots lock only if it is free and passes over
+ * the counter otherwise, so it neither waits for an open transaction that has frozen a post nor closes a circle with it.
+ * Such a transaction holds up the totals of its counter, not of others; counters.locked_by names it.
  *
  * It needs no counter lock.  Recounts leave marks out, and change nothing but the journal, so they and a freeze do not
  * see each other; and who freezes many posts, one transaction after the other, does not keep the worker from repairing.
@@ -85,7 +86,7 @@ BeginChange(const Counter *counter, SlotWriter *writer, Change change)
 
 	/* What this transaction did is to be seen by the snapshots that follow. */
 	CommandCounterIncrement();
-	if (!SlotWriterOpen(writer, counter, true))
+	if (!SlotWriterOpen(writer, counter, SlotsLock::kAlone))
 		ereport(ERROR, errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				errmsg("the slots of counter \"%s\" are being restored", NameStr(counter->verb)));
 }

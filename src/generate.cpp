@@ -240,6 +240,9 @@ MakeSlots(const Definition &definition)
 	/* Of frozen posts alone, so that it costs nothing where there are none: see slots.cpp. */
 	Run(psprintf("CREATE INDEX %s ON %s (post) WHERE slot = -1",
 				 quote_identifier(NameOf(definition, Part::kFrozen)), name));
+	/* Of the slots of direct mode alone, which are few: see direct.cpp. */
+	Run(psprintf("CREATE INDEX %s ON %s (post) WHERE slot > 0",
+				 quote_identifier(NameOf(definition, Part::kOpen)), name));
 	/* Where two servers with the same node number replicate to each other, each would overwrite what the other counted. */
 	Run(psprintf("CREATE TRIGGER other_node BEFORE INSERT OR UPDATE ON %s FOR EACH ROW"
 				 " EXECUTE FUNCTION likecount._other_node()",
@@ -282,6 +285,24 @@ MakeFunction(const Function &function, const Definition &definition)
 			psprintf("likecount, counter \"%s\": %s", NameStr(definition.verb), function.comment));
 }
 
+/* A trigger's arguments, each with its terminating zero, one after the other; nullptr: it has none. */
+const char *
+TriggerArguments(HeapTuple tuple, TupleDesc desc)
+{
+	bool isnull;
+	Datum arguments = heap_getattr(tuple, Anum_pg_trigger_tgargs, desc, &isnull);
+
+	if (isnull)
+		return nullptr;
+
+	bytea *bytes = DatumGetByteaPP(arguments);
+	int len = VARSIZE_ANY_EXHDR(bytes);
+	auto *text = static_cast<char *>(palloc0(len + 1));
+
+	memcpy(text, VARDATA_ANY(bytes), len);
+	return text;
+}
+
 /* Reads a name out of a trigger's arguments; the empty name when there is none or it is too long. */
 NameData
 TriggerArgument(const char *arguments, int count, int wanted)
@@ -297,25 +318,56 @@ TriggerArgument(const char *arguments, int count, int wanted)
 	return result;
 }
 
+/* Replaces the mode in the arguments of a verb's capture trigger; of another trigger nothing. */
+void
+SetModeOf(Relation triggers, HeapTuple tuple, Oid capture, const char *verb, Mode mode)
+{
+	auto *form = reinterpret_cast<Form_pg_trigger>(GETSTRUCT(tuple));
+	const char *arguments = TriggerArguments(tuple, RelationGetDescr(triggers));
+	Datum values[Natts_pg_trigger];
+	bool nulls[Natts_pg_trigger] = {};
+	bool replaced[Natts_pg_trigger] = {};
+	StringInfoData out;
+
+	if (form->tgfoid != capture || arguments == nullptr || form->tgnargs != 3)
+		return;
+
+	NameData of = TriggerArgument(arguments, form->tgnargs, 0);
+	NameData past = TriggerArgument(arguments, form->tgnargs, 1);
+
+	if (strcmp(NameStr(of), verb) != 0)
+		return;
+
+	const char *list[] = {verb, NameStr(past), ModeName(mode)};
+
+	initStringInfo(&out);
+	for (const char *argument : list)
+		appendBinaryStringInfo(&out, argument, (int) strlen(argument) + 1);
+
+	auto *bytes = static_cast<bytea *>(palloc(VARHDRSZ + out.len));
+
+	SET_VARSIZE(bytes, VARHDRSZ + out.len);
+	memcpy(VARDATA(bytes), out.data, out.len);
+	values[Anum_pg_trigger_tgargs - 1] = PointerGetDatum(bytes);
+	replaced[Anum_pg_trigger_tgargs - 1] = true;
+
+	HeapTuple changed =
+		heap_modify_tuple(tuple, RelationGetDescr(triggers), values, nulls, replaced);
+
+	CatalogTupleUpdate(triggers, &changed->t_self, changed);
+}
+
 /* Adds a trigger to the set it belongs to. */
 List *
 AddTrigger(List *sets, HeapTuple tuple, TupleDesc desc)
 {
 	auto *form = reinterpret_cast<Form_pg_trigger>(GETSTRUCT(tuple));
 	ListCell *cell;
-	bool isnull;
 	CaptureTriggers *set = nullptr;
-	Datum arguments = heap_getattr(tuple, Anum_pg_trigger_tgargs, desc, &isnull);
+	const char *text = TriggerArguments(tuple, desc);
 
-	if (isnull || OidIsValid(form->tgparentid) || form->tgisinternal)
+	if (text == nullptr || OidIsValid(form->tgparentid) || form->tgisinternal)
 		return sets;
-
-	/* The arguments, each with its terminating zero, one after the other. */
-	bytea *bytes = DatumGetByteaPP(arguments);
-	int len = VARSIZE_ANY_EXHDR(bytes);
-	auto *text = static_cast<char *>(palloc0(len + 1));
-
-	memcpy(text, VARDATA_ANY(bytes), len);
 
 	NameData verb = TriggerArgument(text, form->tgnargs, 0);
 
@@ -629,7 +681,8 @@ MakeTriggers(const Definition &definition, bool count_replicated)
 					 quote_identifier(name), event.when, source, row ? "ROW" : "STATEMENT",
 					 update ? psprintf(" WHEN (%s)", UpdateCondition(definition)) : "",
 					 quote_literal_cstr(NameStr(definition.verb)),
-					 quote_literal_cstr(NameStr(definition.past)), quote_literal_cstr(kQueued)));
+					 quote_literal_cstr(NameStr(definition.past)),
+					 quote_literal_cstr(ModeName(definition.mode))));
 		if (count_replicated)
 			Run(psprintf("ALTER TABLE %s ENABLE ALWAYS TRIGGER %s", source,
 						 quote_identifier(name)));
@@ -639,6 +692,32 @@ MakeTriggers(const Definition &definition, bool count_replicated)
 	}
 	SPI_finish();
 	AtEOXact_GUC(false, guc_level);
+}
+
+void
+SetTriggerMode(List *relations, const char *verb, Mode mode)
+{
+	Oid capture = FunctionNamed("_capture", GetMembers()->schema);
+	Relation triggers = table_open(TriggerRelationId, RowExclusiveLock);
+	ListCell *cell;
+
+	foreach (cell, relations)
+	{
+		ScanKeyData key;
+		HeapTuple tuple;
+
+		ScanKeyInit(&key, Anum_pg_trigger_tgrelid, BTEqualStrategyNumber, F_OIDEQ,
+					ObjectIdGetDatum(lfirst_oid(cell)));
+		SysScanDesc scan =
+			systable_beginscan(triggers, TriggerRelidNameIndexId, true, nullptr, 1, &key);
+
+		while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+			SetModeOf(triggers, tuple, capture, verb, mode);
+		systable_endscan(scan);
+		CacheInvalidateRelcacheByRelid(lfirst_oid(cell));
+	}
+	table_close(triggers, RowExclusiveLock);
+	CommandCounterIncrement();
 }
 
 List *

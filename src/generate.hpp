@@ -3,13 +3,11 @@
  */
 #pragma once
 
+#include "counter.hpp"
 #include "names.hpp"
 
 namespace likecount
 {
-/* The only mode of this version: deltas are queued. */
-constexpr const char *kQueued = "queued";
-
 /* What the objects of a counter are made from: checked by attach, or read from its rows view by adoption. */
 struct Definition
 {
@@ -26,6 +24,7 @@ struct Definition
 	Oid post_collation;
 	Node *only_where; /* varno 1; nullptr: every row counts */
 	bool writable;	  /* a row can be made from post and user alone */
+	Mode mode;
 };
 
 static_assert(kPlain<Definition>);
@@ -74,6 +73,9 @@ extern bool TakeOwnership(const Definition &definition);
 
 /* Creates the capture triggers, as the current user; leftovers of a partial restore are replaced. */
 extern void MakeTriggers(const Definition &definition, bool count_replicated);
+
+/* Notes a counter's mode in the arguments of its capture triggers, which a dump carries. */
+extern void SetTriggerMode(List *relations, const char *verb, Mode mode);
 
 /* All capture triggers of the database, or of one relation, as a List of CaptureTriggers *. */
 extern List *FindCaptureTriggers(Oid relation);

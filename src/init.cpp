@@ -30,6 +30,7 @@ int guc_max_workers = 8;
 int guc_idle_timeout = 60;
 bool guc_worker = true;
 int guc_node = 0;
+int guc_max_slots = 64;
 int guc_audit_rate = 10;
 int guc_cache_size = 16 * 1024;
 
@@ -67,6 +68,10 @@ DefineSettings(bool preloading)
 		"likecount.node", "Sets the number of this server among servers that count together.",
 		"The totals' rows of a server carry it; changing it later makes new rows.", &guc_node, 0, 0,
 		32767, at_start, 0, nullptr, nullptr, nullptr);
+	DefineCustomIntVariable(
+		"likecount.max_slots", "Sets into how many slots the total of a post may be split.",
+		"For counters in direct mode; transactions that find all of them taken use the journal.",
+		&guc_max_slots, 64, 1, kLargestSlot, PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
 	DefineCustomIntVariable(
 		"likecount.audit_rate",
 		"Sets how many recently changed posts a busy worker compares with the likes, per minute.",

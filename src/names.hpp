@@ -22,6 +22,7 @@ enum class Part : uint8
 	kRows,
 	kSlots,
 	kFrozen,
+	kOpen,
 };
 
 /* The name of one object of a counter, in the current memory context. */

@@ -104,7 +104,7 @@ FindStateRow(List *rows, Oid rows_view)
 }
 
 int32
-InsertStateRow(Oid rows_view, const char *verb, const char *past, const char *mode, State state,
+InsertStateRow(Oid rows_view, const char *verb, const char *past, Mode mode, State state,
 			   const char *reason)
 {
 	SpiArgs args = {};
@@ -117,7 +117,6 @@ InsertStateRow(Oid rows_view, const char *verb, const char *past, const char *mo
 	args.Add(REGCLASSOID, ObjectIdGetDatum(rows_view));
 	args.Add(NAMEOID, NameGetDatum(&verb_name));
 	args.Add(NAMEOID, NameGetDatum(&past_name));
-	args.Add(TEXTOID, CStringGetTextDatum(mode));
 	args.Add(TEXTOID, CStringGetTextDatum(StateName(state)));
 	args.Add(TEXTOID, CStringGetTextDatum(reason));
 	args.Add(TEXTOID, CStringGetTextDatum(InstalledVersion()));
@@ -131,15 +130,68 @@ InsertStateRow(Oid rows_view, const char *verb, const char *past, const char *mo
 
 	int32 id = DatumGetInt32(SpiValue(0, 1, &isnull));
 
+	/* Nothing of a counter that nobody has seen yet is in the queue. */
+	int64 direct_since = mode == Mode::kDirect ? InsertMode(id, mode) : 0;
+
 	args.Add(INT4OID, Int32GetDatum(id));
+	args.Add(INT8OID, Int64GetDatum(direct_since), direct_since == 0);
 	(void) SpiExecute("INSERT INTO likecount._counter"
-					  " (rows_view, verb, past, mode, state, reason, version, id)"
+					  " (rows_view, verb, past, state, reason, version, id, direct_since)"
 					  " VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
 					  &args, SPI_OK_INSERT);
 	SPI_finish();
 	SwitchBack(saved);
 	InvalidateCounters();
 	return id;
+}
+
+int64
+InsertMode(int32 id, Mode mode)
+{
+	SpiArgs args = {};
+	bool isnull;
+
+	args.Add(INT4OID, Int32GetDatum(id));
+	args.Add(TEXTOID, CStringGetTextDatum(ModeName(mode)));
+
+	UserSwitch saved = SwitchUser(GetMembers()->owner, RunAs::kExtensionOwner);
+
+	SPI_connect();
+	(void) SpiExecute("INSERT INTO likecount._mode (counter, mode) VALUES ($1, $2) RETURNING id",
+					  &args, SPI_OK_INSERT_RETURNING);
+
+	int64 row = DatumGetInt64(SpiValue(0, 1, &isnull));
+
+	SPI_finish();
+	SwitchBack(saved);
+	InvalidateCounters();
+	return row;
+}
+
+void
+SettleMode(int32 id, int64 row)
+{
+	SpiArgs args = {};
+
+	args.Add(INT4OID, Int32GetDatum(id));
+	args.Add(INT8OID, Int64GetDatum(row));
+	(void) SpiExecute(
+		"UPDATE likecount._counter SET direct_since = $2 WHERE id OPERATOR(pg_catalog.=) $1", &args,
+		SPI_OK_UPDATE);
+	InvalidateCounters();
+}
+
+void
+ForgetModes(int32 id, int64 before)
+{
+	SpiArgs args = {};
+
+	args.Add(INT4OID, Int32GetDatum(id));
+	args.Add(INT8OID, Int64GetDatum(before));
+	(void) SpiExecute("DELETE FROM likecount._mode WHERE counter OPERATOR(pg_catalog.=) $1"
+					  " AND id OPERATOR(pg_catalog.<) $2",
+					  &args, SPI_OK_DELETE);
+	InvalidateCounters();
 }
 
 void
@@ -172,6 +224,8 @@ ForgetCounter(int32 id)
 
 	SPI_connect();
 	(void) SpiExecute("DELETE FROM likecount._counter WHERE id OPERATOR(pg_catalog.=) $1", &args,
+					  SPI_OK_DELETE);
+	(void) SpiExecute("DELETE FROM likecount._mode WHERE counter OPERATOR(pg_catalog.=) $1", &args,
 					  SPI_OK_DELETE);
 	(void) SpiExecute("DELETE FROM likecount._request WHERE counter OPERATOR(pg_catalog.=) $1",
 					  &args, SPI_OK_DELETE);

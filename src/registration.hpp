@@ -31,8 +31,14 @@ extern List *ReadStateRows();
 extern StateRow *FindStateRow(List *rows, Oid rows_view);
 
 /* Adds a state row as the extension's owner; returns its id. */
-extern int32 InsertStateRow(Oid rows_view, const char *verb, const char *past, const char *mode,
+extern int32 InsertStateRow(Oid rows_view, const char *verb, const char *past, Mode mode,
 							State state, const char *reason);
+/* Notes which mode a counter has from now on; returns the number of the row that says so. */
+extern int64 InsertMode(int32 id, Mode mode);
+/* Notes, under the flush lock, that nothing of a direct counter is in the queue since that row. */
+extern void SettleMode(int32 id, int64 row);
+/* Deletes the rows before the one that counts, under the flush lock. */
+extern void ForgetModes(int32 id, int64 before);
 /* Notes that a counter's objects are those of the installed version. */
 extern void StampVersion(int32 id);
 /* Deletes all that this database keeps about a counter; as the extension's owner. */

@@ -17,7 +17,8 @@
  * flush drains the journal.  It is written to the logged _repair_todo in the transaction that puts the sentinels back;
  * then flushes run as ever, and each post is struck off in the transaction that appended its drift.  A source that
  * cannot be read at once, or a set that is too big, makes the counter 'backfilling' instead, and so does everything under
- * "otherwise".  Only when no watermark is stored had the queue never been used, and nothing is lost.
+ * "otherwise".  Only when no watermark is stored had the queue never been used, and nothing is lost; nor is it of a
+ * counter in direct mode.
  *
  * attach and adoption write no sentinel and no home; only a flush, after this check, writes both.
  *
@@ -417,7 +418,8 @@ CheckSentinels(List *counters)
 			else if (crash && IsUnlogged(counter))
 				SetState(counter->id, State::kBackfilling,
 						 "a crash emptied an unlogged table of the counter");
-			else if (crash && used)
+			/* Of a direct counter nothing was in the queue. */
+			else if (crash && used && !counter->settled)
 				StartRepair(counter, watermark);
 			else if (!crash && homes[i].known)
 				SetState(counter->id, State::kBackfilling,

@@ -1,10 +1,12 @@
 /*
  * slots.cpp: the slot rows, whose sum is the total.
  *
- * A slot row has one writing node for ever, and on its node one writer at a time: the holder of the counter's slots
- * lock, which is a flush, or a transaction that freezes, unfreezes or forgets a post (freeze.cpp).  So a row is read and
- * written back without a race, and a flush never waits for a slot row.  Rows are written through the table access
- * method: index look-up, update in place (HOT, only value and updated_at change) or insert.
+ * A slot row has one writing node for ever.  On its node slot 0 is written by the holder of the flush lock, marks by who
+ * has the counter's slots lock alone, which freezes, unfreezes or forgets a post (freeze.cpp), or by a flush, which has
+ * that lock shared.  So these rows are read and written back without a race, and a flush never waits for one.  Slots above 0
+ * are those of direct mode (direct.cpp), where many transactions write at the same time, each a row that it locks if that
+ * is free.  Rows are written through the table access method: index look-up, update in place (HOT, only value and
+ * updated_at change) or insert.
  *
  * A frozen post has one slot row more, slot -1, its value the total to be displayed minus all other slots.  Whoever adds
  * to slot 0 takes the same from slot -1 of the same node (made when it is another node that has the mark), so readers
@@ -19,19 +21,23 @@
  *
  * Locks first, snapshot second.  The flush lock comes first, and its holder takes the locks on sources, counters and
  * slots only if it gets them at once (a counter whose lock is taken is left for the next flush), so a transaction that
- * likes or truncates and then calls flush() closes no circle.  The worker may wait for one slots lock before it tries the
- * flush lock, a moment, while it holds nothing but the extension, which only a DROP waits for.  The counter lock keeps two recounts of one counter
- * apart, the slots lock two writers of its slots; all are kept to the end of the transaction.  They are object locks of
- * the class _counter, where nobody gets by accident or with an advisory-lock call: object 0 with a number for the flush
- * and the set-up lock, object id for a counter's two.
+ * likes or truncates and then calls flush() closes no circle.  Nor does one of a direct counter, which at its commit takes
+ * the slots lock, the table's and slots only if it gets them at once.  The worker may wait for one slots lock before it
+ * tries the flush lock, a moment, while it holds nothing but the extension, which only a DROP waits for.  The counter
+ * lock keeps two recounts of one counter apart, the slots lock those who compute with all slots of a post from those who
+ * change one; all are kept to the end of the transaction.  They are object locks of the class _counter, where nobody gets
+ * by accident or with an advisory-lock call: object 0 with a number for the flush and the set-up lock, object id for a
+ * counter's two.  A single slot is locked as an object of its table: the hash of the post, with the slot's number.
  *
- * All are exclusive, but a flush takes the slots lock in share mode.  The flush lock keeps flushes apart already, and a
- * flush that waited for it is woken while the one before is still giving back its other locks, one after the other: it
- * must not take those for somebody's who freezes, and leave the counter.
+ * All are exclusive, but whoever changes slots that nobody else changes takes the slots lock in share mode: transactions
+ * of a direct counter, and flushes.  The flush lock keeps flushes apart already, and a flush that waited for it is woken
+ * while the one before is still giving back its other locks, one after the other: it must not take those for somebody's
+ * who freezes, and leave the counter.
  */
 #include "slots.hpp"
 
 #include "cache.hpp"
+#include "debug.hpp"
 #include "init.hpp"
 
 namespace likecount
@@ -71,25 +77,6 @@ Holder(const LOCKTAG &tag, LOCKMODE mode)
 	VirtualTransactionId *holders = GetLockConflicts(&tag, mode, &conflicts);
 
 	return conflicts == 0 ? 0 : HolderPid(holders[0]);
-}
-
-/* Prepares the condition post = ... on the primary key, whose columns are the slots table's first three. */
-void
-InitPostKey(ScanKey key, Relation index)
-{
-	Oid equal = get_opfamily_member(index->rd_opfamily[0], index->rd_opcintype[0],
-									index->rd_opcintype[0], BTEqualStrategyNumber);
-
-	ScanKeyEntryInitialize(key, 0, kSlotPost, BTEqualStrategyNumber, index->rd_opcintype[0],
-						   index->rd_indcollation[0], get_opcode(equal), (Datum) 0);
-}
-
-/* Starts the scan for one post, all nodes and slots. */
-void
-RescanPost(IndexScanDesc scan, ScanKey key, Datum post)
-{
-	key->sk_argument = post;
-	index_rescan(scan, key, 1, nullptr, 0);
 }
 
 /* The index of the marks, or the primary key where that is missing, as in the middle of a restore. */
@@ -232,14 +219,7 @@ WriteSlot(SlotWriter *writer, Datum post, int16 number, int64 value, Found *old)
 	bool entries = true;
 
 	CacheChanging(*writer->counter, post);
-	ExecClearTuple(row);
-	memset(row->tts_isnull, 0, sizeof(bool) * kSlotColumns);
-	row->tts_values[kSlotPost - 1] = post;
-	row->tts_values[kSlotNode - 1] = Int16GetDatum((int16) guc_node);
-	row->tts_values[kSlotSlot - 1] = Int16GetDatum(number);
-	row->tts_values[kSlotValue - 1] = Int64GetDatum(value);
-	row->tts_values[kSlotUpdatedAt - 1] = TimestampTzGetDatum(writer->now);
-	ExecStoreVirtualTuple(row);
+	FillSlot(row, post, number, value, writer->now);
 
 	MemoryContext caller = MemoryContextSwitchTo(GetPerTupleMemoryContext(writer->estate));
 
@@ -336,6 +316,36 @@ SlotsKey(Relation slots)
 }
 
 void
+InitPostKey(ScanKey key, Relation index)
+{
+	Oid equal = get_opfamily_member(index->rd_opfamily[0], index->rd_opcintype[0],
+									index->rd_opcintype[0], BTEqualStrategyNumber);
+
+	ScanKeyEntryInitialize(key, 0, kSlotPost, BTEqualStrategyNumber, index->rd_opcintype[0],
+						   index->rd_indcollation[0], get_opcode(equal), (Datum) 0);
+}
+
+void
+RescanPost(IndexScanDesc scan, ScanKey key, Datum post)
+{
+	key->sk_argument = post;
+	index_rescan(scan, key, 1, nullptr, 0);
+}
+
+void
+FillSlot(TupleTableSlot *row, Datum post, int16 number, int64 value, TimestampTz at)
+{
+	ExecClearTuple(row);
+	memset(row->tts_isnull, 0, sizeof(bool) * kSlotColumns);
+	row->tts_values[kSlotPost - 1] = post;
+	row->tts_values[kSlotNode - 1] = Int16GetDatum((int16) guc_node);
+	row->tts_values[kSlotSlot - 1] = Int16GetDatum(number);
+	row->tts_values[kSlotValue - 1] = Int64GetDatum(value);
+	row->tts_values[kSlotUpdatedAt - 1] = TimestampTzGetDatum(at);
+	ExecStoreVirtualTuple(row);
+}
+
+void
 SlotReaderOpen(SlotReader *reader, const Counter *counter, Snapshot snapshot)
 {
 	reader->table = try_table_open(counter->slots, AccessShareLock);
@@ -391,15 +401,15 @@ IsFrozen(const Counter &counter, Datum post)
 }
 
 bool
-SlotWriterOpen(SlotWriter *writer, const Counter *counter, bool wait)
+SlotWriterOpen(SlotWriter *writer, const Counter *counter, SlotsLock mode)
 {
+	bool wait = mode == SlotsLock::kAlone;
+
+	if (!LockSlots(counter->id, mode, wait))
+		return false;
 	if (wait)
-	{
-		LockSlots(counter->id);
 		LockRelationOid(counter->slots, RowExclusiveLock);
-	}
-	else if (!LockSlotsForFlush(counter->id, false) ||
-			 !ConditionalLockRelationOid(counter->slots, RowExclusiveLock))
+	else if (!ConditionalLockRelationOid(counter->slots, RowExclusiveLock))
 		return false;
 	writer->table = try_table_open(counter->slots, NoLock);
 	if (writer->table == nullptr)
@@ -421,7 +431,7 @@ SlotWriterOpen(SlotWriter *writer, const Counter *counter, bool wait)
 	writer->index = index_open(pk, RowExclusiveLock);
 
 	/*
-	 * The newest committed state, not the flush's snapshot: under the slots lock nobody else writes, and what an earlier
+	 * The newest committed state, not the flush's snapshot: nobody else writes what is written here, and what an earlier
 	 * flush of this transaction wrote has to be seen.
 	 */
 	writer->snapshot = RegisterSnapshot(GetLatestSnapshot());
@@ -489,6 +499,54 @@ SlotWriterForget(SlotWriter *writer, Datum post)
 	return DeleteSlots(writer, post, false);
 }
 
+int
+SlotWriterFold(SlotWriter *writer, Datum post, const OpenSlot *open, int count, TimestampTz since,
+			   bool *busy)
+{
+	Key key = KeyFromDatum(writer->counter->post_type, post);
+	auto *taken = palloc_array(ItemPointerData, count);
+	TupleTableSlot *row = writer->old_slot;
+	int folded = 0;
+	int64 sum = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		ItemPointerData tid = open[i].tid;
+		TM_FailureData failure;
+		bool isnull;
+		int64 with;
+
+		/* Who opens the slot again must not meet this transaction in the index. */
+		if (!LockSlot(*writer->counter, key, open[i].number) ||
+			table_tuple_lock(writer->table, &tid, writer->snapshot, row, GetCurrentCommandId(true),
+							 LockTupleExclusive, LockWaitSkip, TUPLE_LOCK_FLAG_FIND_LAST_VERSION,
+							 &failure) != TM_Ok ||
+			DatumGetTimestampTz(slot_getattr(row, kSlotUpdatedAt, &isnull)) >= since)
+			*busy = true;
+		else if (!pg_add_s64_overflow(sum, DatumGetInt64(slot_getattr(row, kSlotValue, &isnull)),
+									  &with))
+		{
+			sum = with;
+			taken[folded++] = row->tts_tid;
+		}
+		ExecClearTuple(row);
+	}
+	if (folded == 0)
+		return 0;
+
+	PostSlots slots = ReadSlots(writer, post, false);
+	int64 value;
+
+	if (pg_add_s64_overflow(slots.zero.value, sum, &value))
+		return 0;
+	LIKECOUNT_DEBUG_POINT("fold: slots locked");
+	/* A mark stays: what the other slots add up to is the same. */
+	WriteSlot(writer, post, kSlotZero, value, &slots.zero);
+	for (int i = 0; i < folded; i++)
+		simple_table_tuple_delete(writer->table, &taken[i], writer->snapshot);
+	return folded;
+}
+
 void
 SlotWriterClose(SlotWriter *writer)
 {
@@ -515,16 +573,21 @@ LockCounter(int32 id, bool wait)
 	return Acquire(ObjectTag(id, 0), ExclusiveLock, wait);
 }
 
-void
-LockSlots(int32 id)
+bool
+LockSlots(int32 id, SlotsLock mode, bool wait)
 {
-	(void) Acquire(ObjectTag(id, kSlotsLock), ExclusiveLock, true);
+	return Acquire(ObjectTag(id, kSlotsLock),
+				   mode == SlotsLock::kShared ? ShareLock : ExclusiveLock, wait);
 }
 
 bool
-LockSlotsForFlush(int32 id, bool wait)
+LockSlot(const Counter &counter, const Key &post, int16 number)
 {
-	return Acquire(ObjectTag(id, kSlotsLock), ShareLock, wait);
+	LOCKTAG tag;
+
+	/* Two posts with one hash merely see each other's slots as taken. */
+	SET_LOCKTAG_OBJECT(tag, MyDatabaseId, counter.slots, KeyHash(post), (uint16) number);
+	return Acquire(tag, ExclusiveLock, false);
 }
 
 void
@@ -544,7 +607,7 @@ CounterLockHolder(int32 id)
 {
 	int pid = Holder(ObjectTag(id, 0), ExclusiveLock);
 
-	/* A flush, which has it in share mode, is not meant: it shows as the holder of the flush lock. */
+	/* Who has it in share mode is not meant: a flush shows as the holder of the flush lock, a direct commit is brief. */
 	return pid != 0 ? pid : Holder(ObjectTag(id, kSlotsLock), ShareLock);
 }
 } // namespace likecount

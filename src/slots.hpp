@@ -39,10 +39,24 @@ extern void SlotReaderOpen(SlotReader *reader, const Counter *counter, Snapshot 
 extern int64 SlotReaderTotal(SlotReader *reader, Datum post, bool *frozen);
 extern void SlotReaderClose(SlotReader *reader);
 
+/* Prepares the condition post = ... on the primary key, whose columns are a slots table's first three. */
+extern void InitPostKey(ScanKey key, Relation index);
+/* Starts the scan for one post, all nodes and slots. */
+extern void RescanPost(IndexScanDesc scan, ScanKey key, Datum post);
+/* Makes a slot of this node out of its values. */
+extern void FillSlot(TupleTableSlot *row, Datum post, int16 number, int64 value, TimestampTz at);
+
 /* True when a post is frozen: now, whatever the transaction's snapshot. */
 extern bool IsFrozen(const Counter &counter, Datum post);
 
-/* A counter's slots, open for changing this node's.  Only one writer at a time has them: it holds the slots lock. */
+/* The two ways of holding a counter's slots lock. */
+enum class SlotsLock : uint8
+{
+	kShared, /* to change slots: flushes, and transactions of a direct counter */
+	kAlone,	 /* to make marks, or to delete slots by the post */
+};
+
+/* A counter's slots, open for changing this node's slot 0 and mark: under the flush lock, or alone. */
 struct SlotWriter
 {
 	const Counter *counter;
@@ -68,8 +82,11 @@ enum class Added : uint8
 	kOverflow, /* the sum does not fit: nothing was written */
 };
 
-/* False when a lock cannot be had at once and wait is false, or the table is gone. */
-extern bool SlotWriterOpen(SlotWriter *writer, const Counter *counter, bool wait);
+/*
+ * Shared: takes its locks only if they are free.  Alone: waits for them.  False when a lock can't be had, or the table is
+ * gone.
+ */
+extern bool SlotWriterOpen(SlotWriter *writer, const Counter *counter, SlotsLock mode);
 /* Adds to slot 0; the total of a frozen post stays. */
 extern Added SlotWriterAdd(SlotWriter *writer, Datum post, int64 delta);
 /* Freezes a post at a total.  False: it is frozen already, and *total says at what. */
@@ -77,14 +94,27 @@ extern bool SlotWriterFreeze(SlotWriter *writer, Datum post, int64 *total);
 /* Deletes a post's mark, or all its slots, of every node.  True: there was one. */
 extern bool SlotWriterUnfreeze(SlotWriter *writer, Datum post);
 extern bool SlotWriterForget(SlotWriter *writer, Datum post);
+/* A slot above 0 of this node. */
+struct OpenSlot
+{
+	int16 number;
+	ItemPointerData tid;
+};
+
+/*
+ * Adds those of a post's slots to slot 0, and deletes them, that nobody holds and that were not written since a time;
+ * returns how many.  *busy: others may be folded later.
+ */
+extern int SlotWriterFold(SlotWriter *writer, Datum post, const OpenSlot *open, int count,
+						  TimestampTz since, bool *busy);
 extern void SlotWriterClose(SlotWriter *writer);
 
 /* The heavyweight locks that are not on relations.  All are kept to the end of the transaction. */
 extern bool LockFlush(bool wait);
 extern bool LockCounter(int32 id, bool wait);
-/* Slots: exclusively; or in share mode, for a flush, whose slots only the holder of the flush lock changes. */
-extern void LockSlots(int32 id);
-extern bool LockSlotsForFlush(int32 id, bool wait);
+extern bool LockSlots(int32 id, SlotsLock mode, bool wait);
+/* The right to make or delete one slot above 0, for who gets it at once. */
+extern bool LockSlot(const Counter &counter, const Key &post, int16 number);
 extern void LockSetup();
 /* True for a prepared transaction among the holders of a lock. */
 extern bool IsPrepared(const VirtualTransactionId &vxid);

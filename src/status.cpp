@@ -297,20 +297,23 @@ likecount_counter_facts(PG_FUNCTION_ARGS)
 
 	if (counter == nullptr)
 	{
-		for (int i = 0; i < 6; i++)
+		for (int i = 0; i < 8; i++)
 			row.Add((Datum) 0, true);
 		return RowResult(fcinfo, &row);
 	}
 
 	DatabaseShared *database = MyDatabase(false);
-	const char *reason = counter->journal_reason;
+	const char *reason = counter->direct ? nullptr : counter->journal_reason;
+	bool switching = counter->mode == Mode::kDirect && !counter->settled;
 
-	if (reason == nullptr &&
+	if (!counter->direct && reason == nullptr &&
 		(database == nullptr || pg_atomic_read_u32(&database->ready) != GetMembers()->watermark))
 		reason = "no flush has checked the queue since the server started";
 
 	row.Add(ObjectIdGetDatum(counter->source));
 	row.Add(ObjectIdGetDatum(counter->slots));
+	row.AddText(switching ? "switching to direct" : ModeName(counter->mode));
+	row.AddText(counter->direct ? "slots" : reason == nullptr ? "queue" : "journal");
 	row.AddText(reason);
 	AddInsertPath(&row, counter);
 	row.AddPid(CounterLockHolder(id));

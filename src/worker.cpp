@@ -13,7 +13,8 @@
  * time-out, and without a transaction, until it is time to leave (shmem.cpp states the protocol).
  * It waits with a time-out while something is to be done that cannot be done yet: a recount whose
  * locks are taken, an adoption that waits for older writers, or a prepared transaction that holds
- * deltas, since COMMIT PREPARED may come from a process that wakes nobody (logical replication).
+ * deltas, since COMMIT PREPARED may come from a process that wakes nobody (logical replication), and while slots of direct
+ * mode are not quiet for long enough to be folded.
  *
  * Leaving loses nothing.  asleep tells: if it is 0 when the process has gone, somebody counts on
  * it, and the exit callback asks for another worker.  The callback runs after the process has left
@@ -35,6 +36,7 @@
 #include "worker.hpp"
 
 #include "flush.hpp"
+#include "fold.hpp"
 #include "init.hpp"
 #include "launcher.hpp"
 #include "queue.hpp"
@@ -69,6 +71,7 @@ struct Turn
 	bool worked;   /* there was something to do, or what there is could not be seen */
 	bool more;	   /* and there is more that can be done at once */
 	int64 poll_ms; /* nothing to do now, but look again after this; 0: when woken */
+	int64 fold_ms; /* the same, for slots to fold */
 };
 
 /* The worker's pace between turns. */
@@ -259,6 +262,7 @@ UpkeepStep(Turn *turn, Pace *pace)
 			turn->poll_ms = Min(Max(2 * pace->poll_ms, kFirstPollMs), kLongestPollMs);
 		else if (PreparedDeltas())
 			turn->poll_ms = kPreparedPollMs;
+		turn->fold_ms = FoldWaitMs();
 	}
 	End();
 	pace->upkeep_at = GetCurrentTimestamp();
@@ -345,7 +349,10 @@ Rest(const Turn &turn, const Pace &pace, TimestampTz turn_start, uint32 wait_eve
 {
 	bool busy = turn.worked;
 	/* What can't be done yet is not done: if it has to leave, another worker has to come back for that. */
-	bool unfinished = busy || turn.poll_ms != 0;
+	int64 poll_ms = turn.fold_ms == 0 || (turn.poll_ms != 0 && turn.poll_ms < turn.fold_ms)
+						? turn.poll_ms
+						: turn.fold_ms;
+	bool unfinished = busy || poll_ms != 0;
 
 	for (;;)
 	{
@@ -368,14 +375,14 @@ Rest(const Turn &turn, const Pace &pace, TimestampTz turn_start, uint32 wait_eve
 		now = GetCurrentTimestamp();
 		if (busy)
 			until = TimestampTzPlusMilliseconds(turn_start, guc_flush_interval);
-		else if (turn.poll_ms != 0)
-			until = TimestampTzPlusMilliseconds(turn_start, turn.poll_ms);
+		else if (poll_ms != 0)
+			until = TimestampTzPlusMilliseconds(turn_start, poll_ms);
 		else
 			until =
 				TimestampTzPlusMilliseconds(pace.worked_at, guc_idle_timeout * INT64CONST(1000));
 		if (now >= until)
 		{
-			if (!busy && turn.poll_ms == 0)
+			if (!busy && poll_ms == 0)
 				Leave(false);
 			return;
 		}

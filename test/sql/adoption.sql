@@ -35,7 +35,7 @@ CREATE FUNCTION app.links() RETURNS bigint LANGUAGE sql AS $$
     SELECT count(*) FROM pg_depend WHERE deptype = 'a' AND classid <> 'pg_constraint'::regclass AND classid <> 'pg_type'::regclass
         AND NOT (classid = 'pg_trigger'::regclass AND refobjid = 'likecount.like_slots'::regclass) AND refclassid = 'pg_class'::regclass AND refobjsubid = 0
         AND (refobjid IN ('likecount.like_rows'::regclass, 'likecount.like_slots'::regclass) OR (objid = 'likecount.like_rows'::regclass AND refobjid = 'app.likes'::regclass)) $$;
-CREATE FUNCTION app.state() RETURNS text LANGUAGE sql AS $$ SELECT string_agg(concat_ws(' ', verb, past, mode, state, nullif(reason, '')), ', ' ORDER BY verb) FROM likecount._counter $$;
+CREATE FUNCTION app.state() RETURNS text LANGUAGE sql AS $$ SELECT string_agg(concat_ws(' ', verb, past, COALESCE((SELECT m.mode FROM likecount._mode m WHERE m.counter = c.id), 'queued'), state, nullif(reason, '')), ', ' ORDER BY verb) FROM likecount._counter c $$;
 CREATE FUNCTION app.wrong() RETURNS TABLE (post bigint, rows bigint, total bigint) LANGUAGE sql AS $$
     SELECT * FROM (SELECT p, count(*) AS n FROM app.likes GROUP BY p) s (p, n) FULL JOIN likecount.like_totals t (p, total) USING (p) WHERE coalesce(n, 0) <> coalesce(total, 0) $$;
 SELECT is(app.links(), 15::bigint, 'fifteen links of an attached counter');

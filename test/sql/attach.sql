@@ -57,8 +57,8 @@ SELECT is((SELECT array_agg(pg_get_triggerdef(oid) COLLATE "default" ORDER BY tg
     'CREATE TRIGGER heart_capture_upd AFTER UPDATE ON app.hearts FOR EACH ROW WHEN (((old.photo IS DISTINCT FROM new.photo) OR (old.at IS DISTINCT FROM new.at))) EXECUTE FUNCTION likecount._capture(''heart'', ''hearted'', ''queued'')'],
     'the capture triggers');
 SELECT is((SELECT array_agg(DISTINCT tgenabled::text) FROM pg_trigger WHERE tgrelid = 'app.hearts'::regclass), '{O}', 'replicated rows are not captured by default');
-SELECT is((SELECT ROW(verb, past, rows_view, mode, state, reason, home_system, home_database, version = extversion)::text FROM likecount._counter, pg_extension WHERE extname = 'likecount'),
-    '(heart,hearted,likecount.heart_rows,queued,backfilling,attached,,,t)', 'the registration');
+SELECT is((SELECT ROW(verb, past, rows_view, direct_since, state, reason, home_system, home_database, version = extversion)::text FROM likecount._counter, pg_extension WHERE extname = 'likecount'),
+    '(heart,hearted,likecount.heart_rows,,backfilling,attached,,,t)', 'the registration');
 SELECT is((SELECT array_agg(ROW(proname, provolatile, proparallel, prosecdef, proisstrict, proconfig, prosqlbody IS NOT NULL)::text ORDER BY proname)
     FROM pg_proc p WHERE pronamespace = 'likecount'::regnamespace AND prolang = (SELECT oid FROM pg_language WHERE lanname = 'sql')), ARRAY[
     '(heart,v,u,f,f,,t)', '(heart_count,s,s,f,f,,t)', '(heart_count_now,v,r,f,f,,t)', '(heart_counts,s,s,f,f,,t)', '(heart_many,v,u,f,f,,t)', '(hearted,s,r,f,f,,t)', '(hearted_posts,s,r,f,f,,t)',

@@ -31,7 +31,7 @@ SELECT is_empty($$SELECT relname FROM pg_class WHERE relnamespace = 'likecount':
 SELECT is_empty($$SELECT relname FROM pg_class WHERE relnamespace = 'likecount'::regnamespace 
     AND CASE WHEN relkind = 'S' THEN has_sequence_privilege('lc_app', oid, 'USAGE, SELECT, UPDATE') END$$, 'no sequence used');
 SELECT set_eq($$SELECT proname::text FROM pg_proc WHERE pronamespace = 'likecount'::regnamespace AND NOT has_function_privilege('lc_app', oid, 'EXECUTE')$$,
-    ARRAY['flush', 'reset_stats', '_status', '_pending', '_counter_facts', '_frozen_posts', '_discard'], 'what is not for everybody is not executable');
+    ARRAY['flush', 'reset_stats', '_status', '_pending', '_counter_facts', '_frozen_posts', '_open_slots', '_hot_posts', '_discard'], 'what is not for everybody is not executable');
 
 GRANT SELECT, INSERT, DELETE ON public.likes TO lc_app;
 GRANT SELECT ON likecount.like_totals TO lc_app;
