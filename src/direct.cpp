@@ -207,6 +207,7 @@ AddToPost(DirectWriter *writer, const Key &key, Datum post, int64 delta)
 	int64 sum;
 	int next = 0;
 
+	LIKECOUNT_DEBUG_POINT("commit: slots read");
 	/* What does not fit the total is set aside by the flush. */
 	if (slots.frozen || slots.overflow || pg_add_s64_overflow(slots.sum, delta, &sum))
 		return false;
