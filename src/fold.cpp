@@ -18,6 +18,7 @@
  */
 #include "fold.hpp"
 
+#include "audit.hpp"
 #include "init.hpp"
 #include "shmem.hpp"
 #include "slots.hpp"
@@ -223,9 +224,13 @@ FoldChunk(const Counter *counter, Walk *walk)
 			foreach (cell, posts)
 			{
 				auto *post = static_cast<Post *>(lfirst(cell));
+				int done = SlotWriterFold(&writer, post->post, post->open, post->count,
+										  now - kQuiet, &walk->waiting);
 
-				folded += SlotWriterFold(&writer, post->post, post->open, post->count, now - kQuiet,
-										 &walk->waiting);
+				/* Of a direct counter the audit learns here. */
+				if (done > 0)
+					NoteFlushed(counter->id, KeyFromDatum(counter->post_type, post->post));
+				folded += done;
 			}
 		}
 		SlotWriterClose(&writer);
