@@ -41,7 +41,8 @@ unlike($names, qr/_journal_|_queue_/, 'nothing of queue and journal is');
 
 my $before = $node->safe_psql('postgres', 'TABLE likecount._counter');
 for my $insert (
-	q{_counter (id, rows_view, verb, past, mode, state, reason, version) SELECT id + 1000, rows_view, verb, past, mode, state, reason, version FROM likecount._counter},
+	q{_counter (id, rows_view, verb, past, state, reason, version) SELECT id + 1000, rows_view, verb, past, state, reason, version FROM likecount._counter},
+	q{_mode (counter, mode) SELECT id, 'direct' FROM likecount._counter},
 	q{_request (counter, reason) SELECT id, 'another server''s' FROM likecount._counter},
 	q{_watermark (one, liked_at) VALUES (true, '2100-01-01')},
 	q{_repair_todo VALUES (1, '\x01')},
