@@ -17,6 +17,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -90,6 +91,9 @@ struct Totals
 	int64_t repaired = 0; /* drift that repairs removed */
 	int drift = 0;		  /* posts that were wrong when everything had settled */
 	int frozen = 0;		  /* posts that were frozen then */
+	int slots = 0;		  /* slots above 0 that were open then */
+	int most_slots = 0;	  /* of one post */
+	int switches = 0;
 	double longest = 0;
 	int longest_round = 0;
 };
@@ -206,7 +210,19 @@ Chaos::Configure(const RoundPlan &plan)
 	Query(conn,
 		  "ALTER SYSTEM SET likecount.flush_interval = " + std::to_string(plan.flush_interval_ms));
 	Query(conn, "ALTER SYSTEM SET likecount.flush_batch = " + std::to_string(plan.flush_batch));
+	Query(conn, "ALTER SYSTEM SET likecount.max_slots = " + std::to_string(plan.max_slots));
 	Query(conn, "SELECT pg_catalog.pg_reload_conf()");
+	Query(conn, "SET lock_timeout = '1s'");
+	/* A prepared transaction may be in the way, and the stars may be detached: then the mode stays. */
+	for (int table = 0; table < kTables; table++)
+	{
+		std::string sql = std::string("SELECT likecount.set_mode('") + kNames[table].table +
+						  "', '" + (plan.direct[table] ? "direct" : "queued") + "')";
+		PGresult *result = PQexec(conn, sql.c_str());
+
+		totals.switches += PQresultStatus(result) == PGRES_TUPLES_OK;
+		PQclear(result);
+	}
 	PQfinish(conn);
 }
 
@@ -575,7 +591,8 @@ Chaos::WaitSettled(int round)
 		" (SELECT pg_catalog.count(*) FROM likecount._request) AS requests,"
 		" (SELECT pg_catalog.count(*) FROM likecount._repair_todo t JOIN likecount.counters c ON "
 		"c.id = t.counter) AS todo,"
-		" (SELECT pg_catalog.count(*) FROM likecount.counters c WHERE c.state <> 'active') AS busy,"
+		" (SELECT pg_catalog.count(*) FROM likecount.counters c WHERE c.state <> 'active'"
+		" OR c.mode LIKE 'switching%') AS busy,"
 		" (SELECT pg_catalog.count(*) FROM likecount.counters c WHERE NOT EXISTS"
 		"   (SELECT FROM likecount._sentinel n WHERE n.counter = c.id)) AS unseen"
 		" FROM likecount.status s";
@@ -802,6 +819,12 @@ Chaos::Verify(PGconn *conn)
 		UnfreezeAll(conn);
 		CheckTotals(conn);
 	}
+	for (auto &row : Query(conn, "SELECT pg_catalog.sum(slots), pg_catalog.max(slots) FROM "
+								 "likecount.hot_posts"))
+	{
+		totals.slots += std::atoi(row[0].c_str());
+		totals.most_slots = std::max(totals.most_slots, std::atoi(row[1].c_str()));
+	}
 	CheckLog(*primary);
 	/* What was committed asynchronously until now is not to be forgotten any more. */
 	Query(conn, "UPDATE durable SET n = n + 1");
@@ -949,10 +972,11 @@ Chaos::Crashes() const
 void
 Chaos::Summary(bool good)
 {
-	int64_t likes = 0, unlikes = 0, transactions = 0;
+	int64_t likes = 0, unlikes = 0, transactions = 0, switches = totals.switches;
 
 	for (auto &client : clients)
 	{
+		switches += client->switches;
 		likes += client->likes;
 		unlikes += client->unlikes;
 		transactions += client->transactions;
@@ -968,6 +992,9 @@ Chaos::Summary(bool good)
 	std::printf("drift repaired         %lld\n", (long long) totals.repaired);
 	std::printf("drift found            %d\n", totals.drift);
 	std::printf("frozen posts checked   %d\n", totals.frozen);
+	std::printf("open slots checked     %d, at most %d of a post\n", totals.slots,
+				totals.most_slots);
+	std::printf("modes switched         %lld\n", (long long) switches);
 	std::printf("longest time to exact  %.2f s (round %d)\n", totals.longest, totals.longest_round);
 	std::printf("errors answered       ");
 	for (auto &[state, count] : world.errors)

@@ -116,6 +116,7 @@ enum class Do
 	kDeletePost,
 	kAttach,
 	kDetach,
+	kSetMode,
 	kFinishPrepared,
 	kDisconnect,
 };
@@ -153,6 +154,8 @@ struct RoundPlan
 	bool recounts; /* connections recount; else nothing can put right what is wrong */
 	bool standby;  /* ends with a promotion */
 	int async_percent;
+	bool direct[kTables]; /* begins in direct mode */
+	int max_slots;
 };
 
 RoundPlan PlanRound(uint64_t seed, int round, int promote_every);
@@ -302,7 +305,7 @@ class Client
 	int ServerPid();
 
 	std::vector<std::string> log; /* of this round */
-	int64_t likes = 0, unlikes = 0, transactions = 0;
+	int64_t likes = 0, unlikes = 0, transactions = 0, switches = 0;
 
   private:
 	struct Answer

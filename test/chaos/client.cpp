@@ -391,10 +391,16 @@ Client::RunOp(const Op &op, bool in_block, Answer *answer)
 				  "; INSERT INTO posts VALUES (" + std::to_string(op.post) + ")";
 			break;
 		case Do::kAttach:
-			sql = "SELECT likecount.attach('stars', 'post', 'fan', 'at', if_not_exists => true)";
+			sql = std::string("SELECT likecount.attach('stars', 'post', 'fan', 'at', mode => '") +
+				  (op.number % 2 == 0 ? "direct" : "queued") + "', if_not_exists => true)";
 			break;
 		case Do::kDetach:
 			sql = "SELECT likecount.detach('stars', if_exists => true)";
+			break;
+		case Do::kSetMode:
+			/* It waits for transactions that are open, and likers wait for it. */
+			sql = "SET lock_timeout = '300ms'; SELECT likecount.set_mode('" + table + "', '" +
+				  (op.number % 2 == 0 ? "direct" : "queued") + "'); SET lock_timeout = '1s'";
 			break;
 		case Do::kFinishPrepared:
 		case Do::kDisconnect:
@@ -494,6 +500,10 @@ Client::RunOp(const Op &op, bool in_block, Answer *answer)
 		case Do::kFreeze:
 		case Do::kUnfreeze:
 		case Do::kForget:
+			changed = true;
+			break;
+		case Do::kSetMode:
+			switches++;
 			changed = true;
 			break;
 		default:

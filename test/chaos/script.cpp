@@ -67,6 +67,10 @@ PlanRound(uint64_t seed, int round, int promote_every)
 	plan.recounts = rng.Percent(50);
 	plan.standby = promote_every > 0 && round % promote_every == promote_every / 2;
 	plan.async_percent = rng.Percent(50) && !plan.standby ? 0 : 40;
+	for (bool &direct : plan.direct)
+		direct = rng.Percent(50);
+	/* With few slots many likes of a hot post find none, and take the journal. */
+	plan.max_slots = rng.Percent(30) ? 1 + rng.Below(3) : 64;
 	return plan;
 }
 
@@ -237,6 +241,8 @@ Script::Next()
 			op.what = Do::kDetach;
 		else if (draw < 995)
 			op.what = Do::kDisconnect;
+		else if (draw < 999)
+			op.what = Do::kSetMode;
 		tx.ops.push_back(op);
 	}
 	return tx;
