@@ -100,7 +100,7 @@ SELECT pg_temp.row(part, clients::text, contender, pg_temp.n(per_second), pg_tem
     FROM medians LEFT JOIN ratio b USING (part, clients, contender) LEFT JOIN ratio n USING (part, clients, contender)
     WHERE part <> 'reads' AND b.base = 'bare' AND (n.base = 'naive' OR NOT EXISTS (SELECT FROM runs r WHERE r.part = medians.part AND r.contender = 'naive') AND n.base = 'bare')
     ORDER BY array_position('{hot,zipf,spread,unlike,slow,pooled,pipeline,batch,wal}', part), clients,
-        array_position('{bare,fk,naive,trigger,slotted,likecount,likecount_orm}', contender), contender;
+        array_position('{bare,fk,naive,trigger,slotted,likecount,likecount_orm,likecount_direct}', contender), contender;
 \echo
 \endif
 
@@ -169,4 +169,4 @@ SELECT pg_temp.row(what, pg_temp.n(value)) FROM working_set ORDER BY number;
 
 -- for the plots
 \copy (SELECT part, clients, contender, per_second, lowest, highest FROM medians UNION ALL SELECT 'hot', clients, 'redis', per_second, lowest, highest FROM redis_medians WHERE appendfsync = 'always' AND pipeline = 1 ORDER BY 1, 3, 2) TO medians.csv CSV HEADER
-\copy (SELECT contender, COALESCE(max(per_second) FILTER (WHERE part = 'hot'), 0) AS "one hot post", COALESCE(max(per_second) FILTER (WHERE part = 'zipf'), 0) AS "100,000 posts, zipf", COALESCE(max(per_second) FILTER (WHERE part = 'spread'), 0) AS "1,000,000 posts" FROM medians WHERE clients = 64 AND contender NOT LIKE '%\_hot' AND part IN ('hot', 'zipf', 'spread') GROUP BY contender ORDER BY array_position('{bare,fk,naive,trigger,slotted,likecount,likecount_orm}', contender)) TO hot-spread.csv CSV HEADER
+\copy (SELECT contender, COALESCE(max(per_second) FILTER (WHERE part = 'hot'), 0) AS "one hot post", COALESCE(max(per_second) FILTER (WHERE part = 'zipf'), 0) AS "100,000 posts, zipf", COALESCE(max(per_second) FILTER (WHERE part = 'spread'), 0) AS "1,000,000 posts" FROM medians WHERE clients = 64 AND contender NOT LIKE '%\_hot' AND part IN ('hot', 'zipf', 'spread') GROUP BY contender ORDER BY array_position('{bare,fk,naive,trigger,slotted,likecount,likecount_orm,likecount_direct}', contender)) TO hot-spread.csv CSV HEADER

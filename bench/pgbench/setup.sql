@@ -87,3 +87,12 @@ ANALYZE likecount_orm_likes;
 SELECT likecount.attach('likecount_orm_likes', 'post_id', 'user_id', 'liked_at', verb => 'orm_like');
 CREATE VIEW likecount_orm_totals AS SELECT * FROM likecount.orm_like_totals;
 \endif
+
+\if :{?likecount_direct}
+-- likecount_direct: by its call, in direct mode
+CREATE TABLE likecount_direct_likes (LIKE bare_likes INCLUDING ALL);
+INSERT INTO likecount_direct_likes SELECT * FROM bare_likes;
+ANALYZE likecount_direct_likes;
+SELECT likecount.attach('likecount_direct_likes', 'post_id', 'user_id', 'liked_at', verb => 'direct_like', mode => 'direct');
+CREATE VIEW likecount_direct_totals AS SELECT * FROM likecount.direct_like_totals;
+\endif
