@@ -51,7 +51,7 @@ sub blocks
 	return @blocks;
 }
 
-my @examples = qw(README.md docs/operations.md);
+my @examples = qw(README.md docs/operations.md docs/modes.md);
 my @files = (@examples, qw(CHANGELOG.md CONTRIBUTING.md docs/architecture.md docs/internals.md docs/reference.md docs/settings.md));
 
 for my $file (@examples)
