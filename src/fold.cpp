@@ -19,6 +19,7 @@
 #include "fold.hpp"
 
 #include "audit.hpp"
+#include "debug.hpp"
 #include "init.hpp"
 #include "shmem.hpp"
 #include "slots.hpp"
@@ -221,6 +222,7 @@ FoldChunk(const Counter *counter, Walk *walk)
 			List *posts = NextPosts(walk, writer, index, now - kQuiet, &end);
 
 			relation_close(index, NoLock);
+			LIKECOUNT_DEBUG_POINT("fold: slots found");
 			foreach (cell, posts)
 			{
 				auto *post = static_cast<Post *>(lfirst(cell));
