@@ -414,6 +414,7 @@ AddToSlots()
 
 		for (int j = i; j < count; j++)
 		{
+			CHECK_FOR_INTERRUPTS();
 			if (!entries[j].direct || entries[j].key.counter != id)
 				continue;
 			entries[j].direct = false;

@@ -213,8 +213,12 @@ AddToPost(DirectWriter *writer, const Key &key, Datum post, int64 delta)
 		return false;
 
 	for (int i = 0; i < slots.count; i++)
-		if (TakeSlot(writer, slots.seen[(MyBackendIndex() + i) % slots.count], post, delta))
+	{
+		uint32 at = ((uint32) MyBackendIndex() + (uint32) i) % (uint32) slots.count;
+
+		if (TakeSlot(writer, slots.seen[at], post, delta))
 			return true;
+	}
 
 	for (int number = 1; number <= guc_max_slots && opened < MostOpened(); number++)
 	{
