@@ -11,7 +11,8 @@
  *
  * The index <verb>_slots_open has the slots above 0 alone.  Where its file is no more than a metapage nothing was ever
  * opened, and there is nothing to do.  Else it is walked by posts; the position lives in the process, and a new one begins
- * at the start.  As the locks are kept to the end of the transaction a chunk is small.
+ * at the start.  As the locks are kept to the end of the transaction a step, over all counters, takes as many as one
+ * transaction should have, and the next one begins with the counter behind the last.
  *
  * Slots that are not quiet yet keep the worker awake until they are.  Those that can't be folded for another reason
  * do not: a total that would not fit, or a table that is locked.  They stay as they are, and the totals are right.
@@ -63,9 +64,12 @@ static_assert(kPlain<Post>);
 
 List *walks = NIL;
 
-/* Locks, and so slots, of one chunk. */
+/* The counter that was looked at last. */
+int32 folded_last = 0;
+
+/* Locks, and so slots, of one step. */
 int
-LargestChunk()
+LargestStep()
 {
 	return Max(max_locks_per_xact / 2, 1);
 }
@@ -138,12 +142,15 @@ BeginWalk(const Walk &walk, const SlotWriter &writer, Relation index)
 	return scan;
 }
 
-/* Collects the quiet slots of the next posts, as a List of Post *, and moves the walk on.  *end: these were the last. */
+/*
+ * Collects the quiet slots of the next posts, as a List of Post *, and moves the walk on.  *room: how many more may be
+ * taken.  *end: these were the last.
+ */
 List *
-NextPosts(Walk *walk, const SlotWriter &writer, Relation index, TimestampTz since, bool *end)
+NextPosts(Walk *walk, const SlotWriter &writer, Relation index, TimestampTz since, int *room,
+		  bool *end)
 {
 	Oid type = writer.counter->post_type;
-	int room = LargestChunk();
 	int looked = 0;
 	List *posts = NIL;
 	Post *post = nullptr;
@@ -167,14 +174,14 @@ NextPosts(Walk *walk, const SlotWriter &writer, Relation index, TimestampTz sinc
 		{
 			if (post != nullptr)
 				SetAfter(walk, key);
-			if (room == 0 || looked > kLargestLook)
+			if (*room == 0 || looked > kLargestLook)
 			{
 				*end = false;
 				break;
 			}
 			post = palloc0_object(Post);
 			post->post = datumCopy(row->tts_values[kSlotPost - 1], byval, len);
-			post->open = palloc_array(OpenSlot, room);
+			post->open = palloc_array(OpenSlot, *room);
 			posts = lappend(posts, post);
 			key = KeyFromDatum(type, post->post);
 		}
@@ -185,14 +192,14 @@ NextPosts(Walk *walk, const SlotWriter &writer, Relation index, TimestampTz sinc
 			walk->waiting = true;
 			continue;
 		}
-		if (room == 0)
+		if (*room == 0)
 		{
 			/* The walk has not moved over this post, so the next chunk has the rest of it. */
 			*end = false;
 			break;
 		}
 		post->open[post->count++] = {DatumGetInt16(row->tts_values[kSlotSlot - 1]), row->tts_tid};
-		room--;
+		(*room)--;
 	}
 	ExecDropSingleTupleTableSlot(row);
 	index_endscan(scan);
@@ -201,7 +208,7 @@ NextPosts(Walk *walk, const SlotWriter &writer, Relation index, TimestampTz sinc
 
 /* True when there is more to do at once. */
 bool
-FoldChunk(const Counter *counter, Walk *walk)
+FoldChunk(const Counter *counter, Walk *walk, int *room)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	SlotWriter writer;
@@ -219,7 +226,7 @@ FoldChunk(const Counter *counter, Walk *walk)
 			index = try_relation_open(counter->open, NoLock);
 		if (index != nullptr)
 		{
-			List *posts = NextPosts(walk, writer, index, now - kQuiet, &end);
+			List *posts = NextPosts(walk, writer, index, now - kQuiet, room, &end);
 
 			relation_close(index, NoLock);
 			LIKECOUNT_DEBUG_POINT("fold: slots found");
@@ -279,18 +286,26 @@ Fold(List *counters)
 	MemoryContext context =
 		AllocSetContextCreate(CurrentMemoryContext, "likecount fold", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
+	int room = LargestStep();
+	int count = list_length(counters);
+	int first = 0;
 	bool more = false;
-	ListCell *cell;
 
-	foreach (cell, counters)
+	for (int i = 0; i < count; i++)
+		if (static_cast<Counter *>(list_nth(counters, i))->id == folded_last)
+			first = i + 1;
+	for (int i = 0; i < count && !more; i++)
 	{
-		auto *counter = static_cast<Counter *>(lfirst(cell));
+		auto *counter = static_cast<Counter *>(list_nth(counters, (first + i) % count));
 
-		/* One counter in a step: its locks are as many as a transaction should have. */
-		if (IsDue(*counter) && FoldChunk(counter, WalkOf(counter->id)))
-		{
+		if (!IsDue(*counter))
+			continue;
+		if (room == 0)
 			more = true;
-			break;
+		else
+		{
+			folded_last = counter->id;
+			more = FoldChunk(counter, WalkOf(counter->id), &room);
 		}
 	}
 	MemoryContextSwitchTo(caller);

@@ -16,7 +16,7 @@ CREATE ROLE drc_app;
 GRANT USAGE, CREATE ON SCHEMA app TO drc_owner;
 GRANT USAGE ON SCHEMA app, likecount TO drc_app;
 GRANT USAGE ON SCHEMA likecount TO drc_owner;
-SELECT plan(110);
+SELECT plan(112);
 
 SET check_function_bodies = off;
 -- slots(post): the post's slots as "number:value ..."
@@ -351,6 +351,17 @@ SELECT likecount.set_mode('app.loves', 'queued') \g /dev/null
 SELECT is((SELECT count(DISTINCT tgargs) || ' ' || count(*) FROM pg_trigger WHERE tgfoid = 'likecount._capture'::regproc AND tgrelid::regclass::text LIKE '%loves%'), '1 10', 'set_mode() tells the triggers of partitions, too');
 INSERT INTO app.replies SELECT '00000000-0000-0000-0000-000000000001' FROM generate_series(1, 4);
 SELECT is((SELECT string_agg(concat_ws('/', slot, value), ' ' ORDER BY slot) FROM likecount.reply_slots), '0/1 1/4', 'rows without users');
+INSERT INTO likecount.like_slots SELECT p, 0, 1, 0, now() - interval '1 day' FROM generate_series(901, 930) p;
+INSERT INTO likecount.star_slots SELECT p, 0, 1, 0, now() - interval '1 day' FROM generate_series(901, 930) p;
+INSERT INTO likecount.love_slots SELECT p, 0, 1, 0, now() - interval '1 day' FROM generate_series(901, 930) p;
+BEGIN;
+SELECT likecount.flush() \g /dev/null
+SELECT is((SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'object' AND classid::regclass::text LIKE 'likecount.%\_slots'), current_setting('max_locks_per_transaction')::bigint / 2,
+    'the slots that are folded in one transaction are as many as it should have locks, whatever the number of counters');
+COMMIT;
+CALL fold(3);
+SELECT is((SELECT string_agg(DISTINCT format('%s/%s', slot, value), ' ') FROM (SELECT post::text, slot, value FROM likecount.like_slots UNION ALL SELECT post, slot, value FROM likecount.star_slots UNION ALL SELECT post::text, slot, value FROM likecount.love_slots) s
+    WHERE post BETWEEN '901' AND '930' AND length(post) = 3), '0/0', 'the others follow');
 CREATE TABLE app.elsewhere (LIKE app.likes INCLUDING ALL);
 CREATE TRIGGER like_capture_ins AFTER INSERT ON app.elsewhere FOR EACH ROW EXECUTE FUNCTION likecount._capture('like', 'liked', 'direct');
 ALTER TABLE app.elsewhere OWNER TO drc_owner;
