@@ -92,6 +92,15 @@ WalkOf(int32 counter)
 	return walk;
 }
 
+/* How long until a counter is to be looked at again.  A longer time than any was set before the clock was set back. */
+int64
+LeftOf(const Walk &walk)
+{
+	int64 left = walk.not_before - GetCurrentTimestamp();
+
+	return left > kLookAgain ? 0 : left;
+}
+
 /* True when it is time to look at a counter; one that has nothing to fold is not waited for. */
 bool
 IsDue(const Counter &counter)
@@ -101,7 +110,7 @@ IsDue(const Counter &counter)
 	if (!OidIsValid(counter.open) || !MayHaveEntries(counter.open))
 		walk->waiting = false;
 	/* Who calls flush() may not call it again. */
-	else if (!IsWorker() || GetCurrentTimestamp() >= walk->not_before)
+	else if (!IsWorker() || LeftOf(*walk) <= 0)
 		return true;
 	return false;
 }
@@ -147,7 +156,7 @@ BeginWalk(const Walk &walk, const SlotWriter &writer, Relation index)
  * taken.  *end: these were the last.
  */
 List *
-NextPosts(Walk *walk, const SlotWriter &writer, Relation index, TimestampTz since, int *room,
+NextPosts(Walk *walk, const SlotWriter &writer, Relation index, const Quiet &quiet, int *room,
 		  bool *end)
 {
 	Oid type = writer.counter->post_type;
@@ -187,7 +196,7 @@ NextPosts(Walk *walk, const SlotWriter &writer, Relation index, TimestampTz sinc
 		}
 		if (DatumGetInt16(row->tts_values[kSlotNode - 1]) != guc_node)
 			continue;
-		if (DatumGetTimestampTz(row->tts_values[kSlotUpdatedAt - 1]) >= since)
+		if (!quiet.Includes(DatumGetTimestampTz(row->tts_values[kSlotUpdatedAt - 1])))
 		{
 			walk->waiting = true;
 			continue;
@@ -211,6 +220,7 @@ bool
 FoldChunk(const Counter *counter, Walk *walk, int *room)
 {
 	TimestampTz now = GetCurrentTimestamp();
+	Quiet quiet = {now - kQuiet, now + kQuiet};
 	SlotWriter writer;
 	Relation index = nullptr;
 	bool end = true;
@@ -226,15 +236,15 @@ FoldChunk(const Counter *counter, Walk *walk, int *room)
 			index = try_relation_open(counter->open, NoLock);
 		if (index != nullptr)
 		{
-			List *posts = NextPosts(walk, writer, index, now - kQuiet, room, &end);
+			List *posts = NextPosts(walk, writer, index, quiet, room, &end);
 
 			relation_close(index, NoLock);
 			LIKECOUNT_DEBUG_POINT("fold: slots found");
 			foreach (cell, posts)
 			{
 				auto *post = static_cast<Post *>(lfirst(cell));
-				int done = SlotWriterFold(&writer, post->post, post->open, post->count,
-										  now - kQuiet, &walk->waiting);
+				int done = SlotWriterFold(&writer, post->post, post->open, post->count, quiet,
+										  &walk->waiting);
 
 				/* Of a direct counter the audit learns here. */
 				if (done > 0)
@@ -316,7 +326,6 @@ Fold(List *counters)
 int64
 FoldWaitMs()
 {
-	TimestampTz now = GetCurrentTimestamp();
 	int64 wait_ms = 0;
 	ListCell *cell;
 
@@ -327,7 +336,7 @@ FoldWaitMs()
 		if (!walk->waiting)
 			continue;
 
-		int64 left_ms = Max((walk->not_before - now) / 1000, kShortestWaitMs);
+		int64 left_ms = Max(LeftOf(*walk) / 1000, kShortestWaitMs);
 
 		wait_ms = wait_ms == 0 ? left_ms : Min(wait_ms, left_ms);
 	}

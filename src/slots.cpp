@@ -500,7 +500,7 @@ SlotWriterForget(SlotWriter *writer, Datum post)
 }
 
 int
-SlotWriterFold(SlotWriter *writer, Datum post, const OpenSlot *open, int count, TimestampTz since,
+SlotWriterFold(SlotWriter *writer, Datum post, const OpenSlot *open, int count, const Quiet &quiet,
 			   bool *busy)
 {
 	Key key = KeyFromDatum(writer->counter->post_type, post);
@@ -521,7 +521,7 @@ SlotWriterFold(SlotWriter *writer, Datum post, const OpenSlot *open, int count, 
 			table_tuple_lock(writer->table, &tid, writer->snapshot, row, GetCurrentCommandId(true),
 							 LockTupleExclusive, LockWaitSkip, TUPLE_LOCK_FLAG_FIND_LAST_VERSION,
 							 &failure) != TM_Ok ||
-			DatumGetTimestampTz(slot_getattr(row, kSlotUpdatedAt, &isnull)) >= since)
+			!quiet.Includes(DatumGetTimestampTz(slot_getattr(row, kSlotUpdatedAt, &isnull))))
 			*busy = true;
 		else if (!pg_add_s64_overflow(sum, DatumGetInt64(slot_getattr(row, kSlotValue, &isnull)),
 									  &with))

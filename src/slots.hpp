@@ -101,12 +101,24 @@ struct OpenSlot
 	ItemPointerData tid;
 };
 
+/* Which slots are quiet. */
+struct Quiet
+{
+	TimestampTz before; /* those that were written before this */
+	TimestampTz after;	/* and, by a clock that was set back since, after this */
+
+	bool Includes(TimestampTz written) const
+	{
+		return written < before || written > after;
+	}
+};
+
 /*
- * Adds those of a post's slots to slot 0, and deletes them, that nobody holds and that were not written since a time;
- * returns how many.  *busy: others may be folded later.
+ * Adds those of a post's slots to slot 0, and deletes them, that nobody holds and that are quiet; returns how many.
+ * *busy: others may be folded later.
  */
 extern int SlotWriterFold(SlotWriter *writer, Datum post, const OpenSlot *open, int count,
-						  TimestampTz since, bool *busy);
+						  const Quiet &quiet, bool *busy);
 extern void SlotWriterClose(SlotWriter *writer);
 
 /* The heavyweight locks that are not on relations.  All are kept to the end of the transaction. */

@@ -16,7 +16,7 @@ CREATE ROLE drc_app;
 GRANT USAGE, CREATE ON SCHEMA app TO drc_owner;
 GRANT USAGE ON SCHEMA app, likecount TO drc_app;
 GRANT USAGE ON SCHEMA likecount TO drc_owner;
-SELECT plan(112);
+SELECT plan(113);
 
 SET check_function_bodies = off;
 -- slots(post): the post's slots as "number:value ..."
@@ -271,6 +271,9 @@ UPDATE likecount.like_slots SET value = 9223372036854775807 WHERE post = 4 AND s
 INSERT INTO likecount.like_slots VALUES (4, 0, 2, 1, now() - interval '1 day'), (3, 0, 2, 1, now() - interval '1 day'), (5, 0, 2, 1, now() - interval '1 day');
 CALL fold(2);
 SELECT is((SELECT string_agg(post || '/' || slot, ' ') FROM likecount.like_slots WHERE slot > 0), '4/2', 'a slot that does not fit stays, and stops no others');
+INSERT INTO likecount.like_slots VALUES (3, 0, 2, 1, now() + interval '1 day'), (3, 0, 3, 1, now());
+CALL fold(2);
+SELECT is((SELECT string_agg(slot::text, ' ') FROM likecount.like_slots WHERE post = 3 AND slot > 0), '3', 'one that was written before the clock was set back is quiet');
 DELETE FROM likecount.like_slots;
 SELECT likecount.reconcile('app.likes', p) FROM generate_series(1, 5) p \g /dev/null
 SELECT likecount.flush() \g /dev/null
