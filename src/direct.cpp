@@ -11,6 +11,7 @@
  *
  *   - a row is locked only if that is possible at once (SKIP LOCKED), in its newest version, whatever the snapshot saw.
  *     Updating it without that would be one step less, but heap_update() does not support not to wait;
+ *   - the table of slots and its indexes are locked before anything is written, as somebody may be moving one of them;
  *   - two who make the same slot would meet in the unique index, and so would who makes it and who has deleted it and
  *     not committed.  So both need the lock on (counter, post, slot), which is tried, and kept to the end of the
  *     transaction.  With the lock, and a snapshot taken after it, one knows whether the row is there;
@@ -240,6 +241,8 @@ AddToPost(DirectWriter *writer, const Key &key, Datum post, int64 delta)
 bool
 DirectOpen(DirectWriter *writer, const Counter *counter)
 {
+	MemoryContext caller = CurrentMemoryContext;
+
 	*writer = {};
 	if (!LockSlots(counter->id, SlotsLock::kShared, false) ||
 		!ConditionalLockRelationOid(counter->slots, RowExclusiveLock))
@@ -250,16 +253,18 @@ DirectOpen(DirectWriter *writer, const Counter *counter)
 
 	Oid pk = PrimaryKeyOf(writer->table);
 
-	if (!OidIsValid(pk))
+	if (!OidIsValid(pk) || !LockIndexes(writer->table))
 	{
 		table_close(writer->table, NoLock);
 		return false;
 	}
 	writer->counter = counter;
-	writer->index = index_open(pk, RowExclusiveLock);
-	writer->context = CurrentMemoryContext;
+	writer->index = index_open(pk, NoLock);
+	/* A procedure that commits in a loop does so in a context that lives as long as itself. */
+	writer->context = AllocSetContextCreate(caller, "likecount direct", ALLOCSET_SMALL_SIZES);
 	writer->scratch =
-		AllocSetContextCreate(CurrentMemoryContext, "likecount post", ALLOCSET_SMALL_SIZES);
+		AllocSetContextCreate(writer->context, "likecount post", ALLOCSET_SMALL_SIZES);
+	MemoryContextSwitchTo(writer->context);
 	/* After the slots lock: the mark of whoever had it alone is seen. */
 	writer->snapshot = RegisterSnapshot(GetLatestSnapshot());
 	PushActiveSnapshot(writer->snapshot);
@@ -268,6 +273,7 @@ DirectOpen(DirectWriter *writer, const Counter *counter)
 	writer->old_slot = table_slot_create(writer->table, nullptr);
 	writer->new_slot = MakeSingleTupleTableSlot(RelationGetDescr(writer->table), &TTSOpsVirtual);
 	writer->now = GetCurrentTimestamp();
+	MemoryContextSwitchTo(caller);
 	return true;
 }
 
@@ -299,7 +305,7 @@ DirectClose(DirectWriter *writer)
 	}
 	index_close(writer->index, NoLock);
 	table_close(writer->table, NoLock);
-	MemoryContextDelete(writer->scratch);
+	MemoryContextDelete(writer->context);
 }
 
 void

@@ -18,7 +18,7 @@ struct DirectWriter
 	Snapshot snapshot;
 	TupleTableSlot *old_slot;
 	TupleTableSlot *new_slot;
-	MemoryContext context;
+	MemoryContext context; /* of the writer */
 	MemoryContext scratch; /* of one post */
 	ResultRelInfo *result; /* for index entries; nullptr: none was needed yet */
 	EState *estate;

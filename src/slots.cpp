@@ -401,6 +401,19 @@ IsFrozen(const Counter &counter, Datum post)
 }
 
 bool
+LockIndexes(Relation table)
+{
+	List *indexes = RelationGetIndexList(table);
+	bool locked = true;
+	ListCell *cell;
+
+	foreach (cell, indexes)
+		locked = locked && ConditionalLockRelationOid(lfirst_oid(cell), RowExclusiveLock);
+	list_free(indexes);
+	return locked;
+}
+
+bool
 SlotWriterOpen(SlotWriter *writer, const Counter *counter, SlotsLock mode)
 {
 	bool wait = mode == SlotsLock::kAlone;
@@ -417,9 +430,9 @@ SlotWriterOpen(SlotWriter *writer, const Counter *counter, SlotsLock mode)
 
 	Oid pk = PrimaryKeyOf(writer->table);
 
-	if (!OidIsValid(pk))
+	if (!OidIsValid(pk) || (!wait && !LockIndexes(writer->table)))
 	{
-		/* A restore has not built the key yet. */
+		/* A restore has not built the key yet, or somebody is moving an index. */
 		table_close(writer->table, RowExclusiveLock);
 		return false;
 	}

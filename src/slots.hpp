@@ -49,6 +49,9 @@ extern void FillSlot(TupleTableSlot *row, Datum post, int16 number, int64 value,
 /* True when a post is frozen: now, whatever the transaction's snapshot. */
 extern bool IsFrozen(const Counter &counter, Datum post);
 
+/* Locks the indexes of an open slots table, for writing, if all of them are free. */
+extern bool LockIndexes(Relation table);
+
 /* The two ways of holding a counter's slots lock. */
 enum class SlotsLock : uint8
 {
