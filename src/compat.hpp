@@ -208,6 +208,18 @@ CheckPrivileges(List *range_table, List *permissions)
 #endif
 }
 
+/* 18: it may be logged that a lock is not to be had.  False also when there is no room for one more lock. */
+inline bool
+LockIfFree(const LOCKTAG &tag, LOCKMODE mode)
+{
+#if PG_VERSION_NUM >= 180000
+	return LockAcquireExtended(&tag, mode, false, true, false, nullptr, false) !=
+		   LOCKACQUIRE_NOT_AVAIL;
+#else
+	return LockAcquireExtended(&tag, mode, false, true, false, nullptr) != LOCKACQUIRE_NOT_AVAIL;
+#endif
+}
+
 /* 17: MyProcNumber counts from 0; before, MyBackendId counts from 1 */
 inline int
 MyBackendIndex()

@@ -75,6 +75,16 @@ is(drifts(), '', 'all is exact');
 value('SELECT likecount.flush()');
 setting('likecount.max_slots', '64');
 
+# nor does a commit fail for want of locks
+my $hoarder = $node->background_psql('postgres');
+$hoarder->query_safe('DO $$ BEGIN FOR i IN 1 .. 10000000 LOOP BEGIN PERFORM pg_advisory_lock(i); EXCEPTION WHEN out_of_memory THEN EXIT; END; END LOOP; END $$');
+$hoarder->query_safe('SELECT count(pg_advisory_unlock(i)) FROM generate_series(1, 20) i');
+is(value('SELECT likecount.like_many(array_agg(p), array_agg(1)) FROM generate_series(1000, 1039) p'), '40', 'likes of new posts while the table of locks is nearly full');
+$hoarder->quit;
+ok(value('SELECT count(*) FROM likecount.like_slots WHERE post >= 1000') < 32, 'open as many slots as there are locks');
+is(drifts(), '', 'and the journal takes the others');
+value('DELETE FROM likes WHERE post_id >= 1000; SELECT likecount.flush()');
+
 # ---- a crash loses nothing of a direct counter: there is no repair
 
 value('SELECT likecount.like(p, 100) FROM generate_series(1, 5) p');
