@@ -362,7 +362,7 @@ SetMode(Counter *counter, List *modes, int64 settled_since)
 		counter->journal_reason = "the counter is being switched to direct mode";
 	else if (counter->state == State::kBackfilling || counter->state == State::kAdopting)
 		counter->journal_reason = "the posts are being recounted";
-	else if (SlotsAreReplicated(counter))
+	else if (counter->replicated)
 		counter->journal_reason = "a subscription brings slots";
 	else
 	{
