@@ -340,7 +340,9 @@ void
 FillSlot(TupleTableSlot *row, Datum post, int16 number, int64 value, TimestampTz at)
 {
 	ExecClearTuple(row);
-	memset(row->tts_isnull, 0, sizeof(bool) * kSlotColumns);
+	/* Columns that somebody has added. */
+	memset(row->tts_isnull, true, sizeof(bool) * (Size) row->tts_tupleDescriptor->natts);
+	memset(row->tts_isnull, false, sizeof(bool) * kSlotColumns);
 	row->tts_values[kSlotPost - 1] = post;
 	row->tts_values[kSlotNode - 1] = Int16GetDatum((int16) guc_node);
 	row->tts_values[kSlotSlot - 1] = Int16GetDatum(number);

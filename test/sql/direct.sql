@@ -16,7 +16,7 @@ CREATE ROLE drc_app;
 GRANT USAGE, CREATE ON SCHEMA app TO drc_owner;
 GRANT USAGE ON SCHEMA app, likecount TO drc_app;
 GRANT USAGE ON SCHEMA likecount TO drc_owner;
-SELECT plan(113);
+SELECT plan(115);
 
 SET check_function_bodies = off;
 -- slots(post): the post's slots as "number:value ..."
@@ -365,6 +365,15 @@ COMMIT;
 CALL fold(3);
 SELECT is((SELECT string_agg(DISTINCT format('%s/%s', slot, value), ' ') FROM (SELECT post::text, slot, value FROM likecount.like_slots UNION ALL SELECT post, slot, value FROM likecount.star_slots UNION ALL SELECT post::text, slot, value FROM likecount.love_slots) s
     WHERE post BETWEEN '901' AND '930' AND length(post) = 3), '0/0', 'the others follow');
+-- a slots table with a column more, in both modes
+ALTER TABLE likecount.reply_slots ADD COLUMN note text;
+ALTER TABLE likecount.love_slots ADD COLUMN note text, ADD COLUMN gone text;
+ALTER TABLE likecount.love_slots DROP COLUMN gone;
+INSERT INTO app.replies VALUES ('00000000-0000-0000-0000-000000000001'), ('00000000-0000-0000-0000-000000000002');
+INSERT INTO app.loves VALUES (1, 3, false), (2, 1, false);
+SELECT likecount.flush() \g /dev/null
+SELECT is((SELECT string_agg(concat_ws('/', right(post::text, 1), slot, value), ' ' ORDER BY post, slot) FROM likecount.reply_slots), '1/0/1 1/1/5 2/1/1', 'a column that somebody added to the slots is left empty');
+SELECT is((SELECT string_agg(concat_ws('/', post_id, total), ' ' ORDER BY post_id) FROM likecount.love_totals WHERE post_id < 10), '1/1 2/1', 'by flushes, too');
 CREATE TABLE app.elsewhere (LIKE app.likes INCLUDING ALL);
 CREATE TRIGGER like_capture_ins AFTER INSERT ON app.elsewhere FOR EACH ROW EXECUTE FUNCTION likecount._capture('like', 'liked', 'direct');
 ALTER TABLE app.elsewhere OWNER TO drc_owner;
