@@ -10,9 +10,11 @@
  * goes on to another slot.  The row is read again under its lock, so nothing that was added meanwhile is lost.
  *
  * The index <verb>_slots_open has the slots above 0 alone.  Where its file is no more than a metapage nothing was ever
- * opened, and there is nothing to do.  Else it is walked by posts; the position lives in the process, and a new one begins
- * at the start.  As the locks are kept to the end of the transaction a step, over all counters, takes as many as one
- * transaction should have, and the next one begins with the counter behind the last.
+ * opened, and there is nothing to do.  Else it is walked by posts; the position lives in the process, and a new one
+ * begins at the start.  While somebody sits in an old snapshot, entries of slots that were folded pile up, and looking
+ * at all of them would hold up the next flush: so a chunk is bounded by entries, not by rows.  As the locks are kept to
+ * the end of the transaction a step, over all counters, takes as many as one transaction should have, and the next one
+ * begins with the counter behind the last.
  *
  * Slots that are not quiet yet keep the worker awake until they are.  Those that can't be folded for another reason
  * do not: a total that would not fit, or a table that is locked.  They stay as they are, and the totals are right.
@@ -35,8 +37,8 @@ constexpr int64 kQuiet = INT64CONST(10) * USECS_PER_SEC;
 /* When some were not: look again after this. */
 constexpr int64 kLookAgain = INT64CONST(5) * USECS_PER_SEC;
 constexpr int64 kShortestWaitMs = 100;
-/* Rows that a chunk looks at, or a few more, as it ends with a post. */
-constexpr int kLargestLook = 1000;
+/* Entries that a chunk looks at, or a few more, as it ends with a post. */
+constexpr int kLargestLook = 10000;
 
 /* How far the walk over a counter's open slots is.  A list of these lives as long as the process. */
 struct Walk
@@ -135,6 +137,8 @@ BeginWalk(const Walk &walk, const SlotWriter &writer, Relation index)
 	Datum after;
 	ScanKeyData key;
 
+	/* The post of an entry is wanted whether or not its row is there. */
+	scan->xs_want_itup = true;
 	if (!walk.begun ||
 		!KeyToDatum(writer.counter->post_type, walk.after.Data(), walk.after.len, &after))
 	{
@@ -171,29 +175,27 @@ NextPosts(Walk *walk, const SlotWriter &writer, Relation index, const Quiet &qui
 
 	get_typlenbyval(type, &len, &byval);
 	*end = true;
-	while (index_getnext_slot(scan, ForwardScanDirection, row))
+	while (index_getnext_tid(scan, ForwardScanDirection) != nullptr)
 	{
-		slot_getallattrs(row);
-
-		Key next = KeyFromDatum(type, row->tts_values[kSlotPost - 1]);
+		bool isnull;
+		Key next = KeyFromDatum(type, index_getattr(scan->xs_itup, 1, scan->xs_itupdesc, &isnull));
 
 		CHECK_FOR_INTERRUPTS();
-		looked++;
-		if (post == nullptr || !KeyEqual(key, next))
+		if (looked++ == 0 || !KeyEqual(key, next))
 		{
-			if (post != nullptr)
+			if (looked > 1)
 				SetAfter(walk, key);
 			if (*room == 0 || looked > kLargestLook)
 			{
 				*end = false;
 				break;
 			}
-			post = palloc0_object(Post);
-			post->post = datumCopy(row->tts_values[kSlotPost - 1], byval, len);
-			post->open = palloc_array(OpenSlot, *room);
-			posts = lappend(posts, post);
-			key = KeyFromDatum(type, post->post);
+			key = KeyCopy(CurrentMemoryContext, next);
+			post = nullptr;
 		}
+		if (!index_fetch_heap(scan, row))
+			continue;
+		slot_getallattrs(row);
 		if (DatumGetInt16(row->tts_values[kSlotNode - 1]) != guc_node)
 			continue;
 		if (!quiet.Includes(DatumGetTimestampTz(row->tts_values[kSlotUpdatedAt - 1])))
@@ -206,6 +208,13 @@ NextPosts(Walk *walk, const SlotWriter &writer, Relation index, const Quiet &qui
 			/* The walk has not moved over this post, so the next chunk has the rest of it. */
 			*end = false;
 			break;
+		}
+		if (post == nullptr)
+		{
+			post = palloc0_object(Post);
+			post->post = datumCopy(row->tts_values[kSlotPost - 1], byval, len);
+			post->open = palloc_array(OpenSlot, *room);
+			posts = lappend(posts, post);
 		}
 		post->open[post->count++] = {DatumGetInt16(row->tts_values[kSlotSlot - 1]), row->tts_tid};
 		(*room)--;

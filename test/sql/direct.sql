@@ -16,7 +16,7 @@ CREATE ROLE drc_app;
 GRANT USAGE, CREATE ON SCHEMA app TO drc_owner;
 GRANT USAGE ON SCHEMA app, likecount TO drc_app;
 GRANT USAGE ON SCHEMA likecount TO drc_owner;
-SELECT plan(115);
+SELECT plan(117);
 
 SET check_function_bodies = off;
 -- slots(post): the post's slots as "number:value ..."
@@ -365,6 +365,13 @@ COMMIT;
 CALL fold(3);
 SELECT is((SELECT string_agg(DISTINCT format('%s/%s', slot, value), ' ') FROM (SELECT post::text, slot, value FROM likecount.like_slots UNION ALL SELECT post, slot, value FROM likecount.star_slots UNION ALL SELECT post::text, slot, value FROM likecount.love_slots) s
     WHERE post BETWEEN '901' AND '930' AND length(post) = 3), '0/0', 'the others follow');
+INSERT INTO likecount.star_slots SELECT 'a post that is folded ' || p, 0, 1, 0, now() FROM generate_series(1, 20000) p;
+DELETE FROM likecount.star_slots;
+INSERT INTO likecount.star_slots VALUES (repeat('z', 1000), 0, 1, 1, now() - interval '1 day');
+CALL fold(1);
+SELECT is((SELECT string_agg(concat_ws('/', length(post), slot, value), ' ') FROM likecount.star_slots), '1000/1/1', 'where very many slots have gone a chunk looks at some of their entries');
+CALL fold(3);
+SELECT is((SELECT string_agg(concat_ws('/', length(post), slot, value), ' ') FROM likecount.star_slots), '1000/0/1', 'and the next ones at the others');
 -- a slots table with a column more, in both modes
 ALTER TABLE likecount.reply_slots ADD COLUMN note text;
 ALTER TABLE likecount.love_slots ADD COLUMN note text, ADD COLUMN gone text;
