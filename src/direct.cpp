@@ -185,7 +185,7 @@ FindSlot(DirectWriter *writer, Datum post, Seen *wanted)
 
 /* Makes a slot, or takes it if another one made it meanwhile; the caller has its lock. */
 bool
-OpenSlot(DirectWriter *writer, int16 number, Datum post, int64 delta)
+MakeSlot(DirectWriter *writer, int16 number, Datum post, int64 delta)
 {
 	Seen seen = {number, {}};
 
@@ -231,7 +231,7 @@ AddToPost(DirectWriter *writer, const Key &key, Datum post, int64 delta)
 			continue;
 		opened++;
 		LIKECOUNT_DEBUG_POINT("commit: slot locked");
-		if (OpenSlot(writer, (int16) number, post, delta))
+		if (MakeSlot(writer, (int16) number, post, delta))
 			return true;
 	}
 	return false;
