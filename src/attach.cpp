@@ -53,9 +53,10 @@ RefuseNull(const char *function, const char *argument)
 
 /* Set-up must not run where its objects would become somebody else's. */
 void
-CheckContext()
+CheckContext(const char *function)
 {
 	(void) GetMembers();
+	PreventCommandIfReadOnly(psprintf("likecount.%s()", function));
 	if (creating_extension)
 		ereport(ERROR, errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				errmsg("counters cannot be set up by the script of an extension"),
@@ -622,7 +623,7 @@ CreateCounter(FunctionCallInfo fcinfo)
 										 "user_type", "mode",  "if_not_exists"};
 	Request request = {};
 
-	CheckContext();
+	CheckContext("create_counter");
 	DemandArguments(fcinfo, "create_counter", kDemanded);
 	request.mode = CheckMode(text_to_cstring(PG_GETARG_TEXT_PP(5)));
 	CheckKeyType(PG_GETARG_OID(3), "post_type");
@@ -644,7 +645,9 @@ CreateCounter(FunctionCallInfo fcinfo)
 		if (!request.if_not_exists || !counted)
 			ereport(ERROR, errcode(ERRCODE_DUPLICATE_TABLE),
 					errmsg("relation %s already exists", QualifiedName(existing)),
-					counted ? 0 : errhint("likecount.attach() starts counting an existing table."));
+					counted
+						? errhint("It is counted already: if_not_exists => true makes that right.")
+						: errhint("likecount.attach() starts counting an existing table."));
 		ereport(NOTICE, errmsg("table %s exists already and is counted, skipping",
 							   QualifiedName(existing)));
 		return existing;
@@ -668,7 +671,7 @@ AttachTable(FunctionCallInfo fcinfo)
 										 "if_not_exists"};
 	Request request = {};
 
-	CheckContext();
+	CheckContext("attach");
 	DemandArguments(fcinfo, "attach", kDemanded);
 	request.mode = CheckMode(text_to_cstring(PG_GETARG_TEXT_PP(7)));
 
@@ -690,14 +693,13 @@ SwitchMode(FunctionCallInfo fcinfo)
 {
 	constexpr const char *kDemanded[] = {"source", "mode", nullptr};
 
-	CheckContext();
+	CheckContext("set_mode");
 	DemandArguments(fcinfo, "set_mode", kDemanded);
 
 	Oid source = PG_GETARG_OID(0);
 	Mode mode = CheckMode(text_to_cstring(PG_GETARG_TEXT_PP(1)));
 	const char *verb = OptionalText(fcinfo, 2);
 
-	PreventCommandIfReadOnly("likecount.set_mode()");
 	/* First who is refused anyway, or has nothing to do: without queueing a strong lock before likers. */
 	CheckOwner(source);
 	for (bool locked = false;; locked = true)
@@ -730,7 +732,7 @@ DetachTable(FunctionCallInfo fcinfo)
 {
 	constexpr const char *kDemanded[] = {"source", nullptr, "if_exists", "cascade"};
 
-	CheckContext();
+	CheckContext("detach");
 	DemandArguments(fcinfo, "detach", kDemanded);
 
 	Oid source = PG_GETARG_OID(0);

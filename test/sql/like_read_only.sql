@@ -6,7 +6,7 @@
 \pset pager off
 SET client_min_messages = warning;
 BEGIN;
-SELECT plan(11);
+SELECT plan(15);
 
 SELECT likecount.create_counter('public.likes') \g /dev/null
 SELECT likecount.like(1, 1) \g /dev/null
@@ -19,6 +19,10 @@ SELECT throws_ok('SELECT likecount.like(NULL, 1)', '25006', NULL, 'like() with a
 SELECT throws_ok('SELECT likecount.unlike(1, 1)', '25006', 'cannot execute likecount.unlike() in a read-only transaction', 'unlike()');
 SELECT throws_ok('SELECT likecount.like_many(ARRAY[1], ARRAY[2])', '25006', 'cannot execute likecount.like_many() in a read-only transaction', 'like_many()');
 SELECT throws_ok('SELECT likecount.flush()', '25006', NULL, 'flush()');
+SELECT throws_ok('SELECT likecount.create_counter(''reposts'')', '25006', 'cannot execute likecount.create_counter() in a read-only transaction', 'create_counter()');
+SELECT throws_ok('SELECT likecount.attach(''public.likes'', ''post_id'')', '25006', 'cannot execute likecount.attach() in a read-only transaction', 'attach()');
+SELECT throws_ok('SELECT likecount.set_mode(''public.likes'', ''queued'')', '25006', 'cannot execute likecount.set_mode() in a read-only transaction', 'set_mode()');
+SELECT throws_ok('SELECT likecount.detach(''public.likes'')', '25006', 'cannot execute likecount.detach() in a read-only transaction', 'detach()');
 SELECT is(likecount.liked(1, 1), true, 'liked()');
 SELECT is(likecount.like_count(1), 1::bigint, 'like_count()');
 SELECT results_eq('SELECT * FROM likecount.like_counts(ARRAY[1, 2])', 'VALUES (1::bigint, 1::bigint), (2, 0)', 'like_counts()');

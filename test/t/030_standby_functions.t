@@ -24,7 +24,7 @@ wait_no_worker($primary, 'postgres');
 $primary->safe_psql('postgres', 'SELECT likecount.unlike(2, 10)');
 $primary->wait_for_catchup($standby);
 
-for my $call ('like(1, 12)', 'like(1, 10)', 'unlike(1, 10)', 'like_many(ARRAY[1], ARRAY[12])')
+for my $call ('like(1, 12)', 'like(1, 10)', 'unlike(1, 10)', 'like_many(ARRAY[1], ARRAY[12])', q{create_counter('more')}, q{attach('likes', 'post_id')}, q{detach('likes')}, q{set_mode('likes', 'direct')})
 {
 	my ($name) = $call =~ /^(\w+)/;
 	my ($status, $out, $err) = $standby->psql('postgres', "\\set VERBOSITY verbose\nSELECT likecount.$call");
