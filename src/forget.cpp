@@ -82,9 +82,11 @@ Forget(const Counter *counter, Datum post, bool with_likes, int32 batch)
 	UnregisterSnapshot(snapshot);
 	if (rows > 0 && deleted == 0)
 		ereport(ERROR, errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				errmsg("post %s has " INT64_FORMAT " likes in table %s",
-					   KeyToText(counter->post_type, key.Data(), key.len), rows,
-					   QualifiedName(counter->source)),
+				errmsg_plural("post %s has " INT64_FORMAT " like in table %s",
+							  "post %s has " INT64_FORMAT " likes in table %s",
+							  (unsigned long) rows,
+							  KeyToText(counter->post_type, key.Data(), key.len), rows,
+							  QualifiedName(counter->source)),
 				with_likes ? errdetail("None of them could be deleted.")
 						   : errhint("Pass with_likes => true to delete them, too."));
 	if (rows == 0)

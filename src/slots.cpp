@@ -83,14 +83,22 @@ Holder(const LOCKTAG &tag, LOCKMODE mode)
 	return conflicts == 0 ? 0 : HolderPid(holders[0]);
 }
 
+/* Locks a relation for reading, if need be only when that is possible at once, and opens it; nullptr: neither. */
+Relation
+OpenToRead(Oid relation, bool wait)
+{
+	if (!OidIsValid(relation) || (!wait && !ConditionalLockRelationOid(relation, AccessShareLock)))
+		return nullptr;
+	return try_relation_open(relation, wait ? AccessShareLock : NoLock);
+}
+
 /* The index of the marks, or the primary key where that is missing, as in the middle of a restore. */
 Relation
-OpenMarks(const Counter &counter, Relation slots)
+OpenMarks(const Counter &counter, Relation slots, bool wait)
 {
-	Relation index =
-		OidIsValid(counter.frozen) ? try_relation_open(counter.frozen, AccessShareLock) : nullptr;
+	Relation index = OpenToRead(counter.frozen, wait);
 
-	return index != nullptr ? index : index_open(SlotsKey(slots), AccessShareLock);
+	return index != nullptr ? index : OpenToRead(SlotsKey(slots), wait);
 }
 
 /*
@@ -145,20 +153,27 @@ MeetsMark(Relation slots, Relation index, const Datum *post)
 	return found;
 }
 
-/* True when a post, or (nullptr) any, is frozen. */
+/*
+ * True when a post, or (nullptr) any, is frozen.  For one post nothing is waited for, as a like asks: while somebody
+ * rewrites the slots and their indexes, it is taken for one that was in flight when the post was frozen.
+ */
 bool
 FindMark(const Counter &counter, const Datum *post)
 {
-	Relation slots = try_table_open(counter.slots, AccessShareLock);
+	bool wait = post == nullptr;
+	Relation slots = OpenToRead(counter.slots, wait);
+	bool found = false;
 
 	if (slots == nullptr)
 		return false;
 
-	Relation index = OpenMarks(counter, slots);
-	bool found =
-		(post == nullptr || HasEntry(slots, index, *post)) && MeetsMark(slots, index, post);
+	Relation index = OpenMarks(counter, slots, wait);
 
-	relation_close(index, AccessShareLock);
+	if (index != nullptr)
+	{
+		found = (post == nullptr || HasEntry(slots, index, *post)) && MeetsMark(slots, index, post);
+		relation_close(index, AccessShareLock);
+	}
 	table_close(slots, AccessShareLock);
 	return found;
 }
