@@ -1,9 +1,11 @@
 # The plots of the report, from the files in the current directory: gnuplot -e "plot_name = 'lag'" plots.gp
-set terminal svg size 800,450 dynamic background rgb 'white' font 'sans-serif,13'
+set terminal svg size 900,450 dynamic background rgb 'white' font 'sans-serif,13'
 set output plot_name.'.svg'
 set datafile separator ','
 set grid
 set key outside right
+name(c) = c eq 'bare' ? 'INSERT, no count' : c eq 'fk' ? '… with a foreign key' : c eq 'naive' ? 'INSERT, UPDATE' : c eq 'trigger' ? '… by a trigger' \
+	: c eq 'slotted' ? 'eight random rows' : c eq 'likecount_orm' ? 'likecount, INSERT' : c eq 'likecount_direct' ? 'likecount, direct' : c
 
 if (plot_name eq 'throughput') {
 	set title 'Likes of one hot post'
@@ -15,7 +17,7 @@ if (plot_name eq 'throughput') {
 	set xrange [0.8:80]
 	rows(contender) = "< grep '^hot,[0-9]*,".contender.",' medians.csv"
 	contenders = system("sed -n 's/^hot,[0-9]*,\\([^,]*\\),.*/\\1/p' medians.csv | uniq")
-	plot for [c in contenders] rows(c) using 2:4:5:6 with yerrorlines lw (c eq 'likecount' ? 3 : 1) title c noenhanced
+	plot for [c in contenders] rows(c) using 2:4:5:6 with yerrorlines lw (c eq 'likecount' ? 3 : 1) title name(c) noenhanced
 }
 
 if (plot_name eq 'hot-spread') {
@@ -26,7 +28,7 @@ if (plot_name eq 'hot-spread') {
 	set style fill solid 0.8
 	set xtics noenhanced rotate by -20
 	loads = '"one hot post" "100,000 posts, zipf" "1,000,000 posts"'
-	plot for [i = 2:4] 'hot-spread.csv' every ::1 using i:xtic(1) title word(loads, i - 1)
+	plot for [i = 2:4] 'hot-spread.csv' every ::1 using i:xtic(name(strcol(1))) title word(loads, i - 1)
 }
 
 if (plot_name eq 'lag') {

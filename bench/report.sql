@@ -168,5 +168,5 @@ SELECT pg_temp.row(what, pg_temp.n(value)) FROM working_set ORDER BY number;
 \endif
 
 -- for the plots
-\copy (SELECT part, clients, contender, per_second, lowest, highest FROM medians UNION ALL SELECT 'hot', clients, 'redis', per_second, lowest, highest FROM redis_medians WHERE appendfsync = 'always' AND pipeline = 1 ORDER BY 1, 3, 2) TO medians.csv CSV HEADER
+\copy (SELECT * FROM (SELECT part, clients, contender, per_second, lowest, highest FROM medians UNION ALL SELECT 'hot', clients, 'redis', per_second, lowest, highest FROM redis_medians WHERE appendfsync = 'always' AND pipeline = 1) m ORDER BY part, array_position('{bare,fk,naive,trigger,slotted,likecount,likecount_orm,likecount_direct}', contender), contender, clients) TO medians.csv CSV HEADER
 \copy (SELECT contender, COALESCE(max(per_second) FILTER (WHERE part = 'hot'), 0) AS "one hot post", COALESCE(max(per_second) FILTER (WHERE part = 'zipf'), 0) AS "100,000 posts, zipf", COALESCE(max(per_second) FILTER (WHERE part = 'spread'), 0) AS "1,000,000 posts" FROM medians WHERE clients = 64 AND contender NOT LIKE '%\_hot' AND part IN ('hot', 'zipf', 'spread') GROUP BY contender ORDER BY array_position('{bare,fk,naive,trigger,slotted,likecount,likecount_orm,likecount_direct}', contender)) TO hot-spread.csv CSV HEADER
