@@ -111,7 +111,8 @@ extern "C"
 {
 static void LikecountShmemRequest();
 static void LikecountShmemStartup();
-static void LikecountWakeCallback(XactEvent event, void *);
+static void
+LikecountWakeCallback(ResourceReleasePhase phase, bool committed, bool top_level, void *);
 }
 
 static void
@@ -151,29 +152,21 @@ LikecountShmemStartup()
 	LWLockRelease(AddinShmemInitLock);
 }
 
+/*
+ * Wakes when the locks are given back.  Not with the callbacks of the commit: invalidation messages are sent after those,
+ * and a worker that was faster would look at what it has cached, find nothing to do, and sleep.  A prepared transaction may
+ * be committed where no hook sees it: the worker has to know of it, too.
+ */
 static void
-LikecountWakeCallback(XactEvent event, void *)
+LikecountWakeCallback(ResourceReleasePhase phase, bool committed, bool top_level, void *)
 {
 	using namespace likecount;
 
-	switch (event)
-	{
-		case XACT_EVENT_COMMIT:
-		case XACT_EVENT_PREPARE:
-			/*
-			 * A prepared transaction may be committed where no hook sees it: the worker has to know
-			 * of it.
-			 */
-			if (wake_at_commit)
-				WakeWorker();
-			wake_at_commit = false;
-			break;
-		case XACT_EVENT_ABORT:
-			wake_at_commit = false;
-			break;
-		default:
-			break;
-	}
+	if (!top_level || phase != RESOURCE_RELEASE_AFTER_LOCKS)
+		return;
+	if (committed && wake_at_commit)
+		WakeWorker();
+	wake_at_commit = false;
 }
 
 namespace likecount
@@ -185,7 +178,7 @@ ShmemInit()
 	shmem_request_hook = LikecountShmemRequest;
 	previous_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = LikecountShmemStartup;
-	RegisterXactCallback(LikecountWakeCallback, nullptr);
+	RegisterResourceReleaseCallback(LikecountWakeCallback, nullptr);
 }
 
 bool
