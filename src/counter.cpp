@@ -535,7 +535,8 @@ RelcacheCallback(Datum, Oid relation)
 		members_valid = false;
 		DropCache();
 	}
-	else if (IsCached(relation))
+	/* While they are being read nobody can tell of which relations they are made. */
+	else if (!counters_valid || IsCached(relation))
 		DropCache();
 }
 
