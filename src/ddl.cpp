@@ -27,6 +27,7 @@
  */
 #include "ddl.hpp"
 
+#include "cache.hpp"
 #include "counter.hpp"
 #include "launcher.hpp"
 #include "repair.hpp"
@@ -94,6 +95,9 @@ Request(Oid database)
 void
 CarryOut(const Ending &ending, bool commit)
 {
+	/* Also of a database that never had an entry in the registry, because that was full. */
+	if (ending.then == Then::kForget && commit)
+		CacheForget(ending.database);
 	if (!ending.armed)
 		return;
 	switch (ending.then)

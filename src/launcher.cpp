@@ -30,7 +30,6 @@
  */
 #include "launcher.hpp"
 
-#include "cache.hpp"
 #include "init.hpp"
 #include "worker.hpp"
 
@@ -498,7 +497,6 @@ ForgetDatabase(Oid database)
 	if (entry != nullptr)
 		ReleaseDatabase(entry, true);
 	LWLockRelease(RegistryLock());
-	CacheForget(database);
 }
 
 void
