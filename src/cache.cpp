@@ -18,7 +18,8 @@
  * - It is of use only to a snapshot that is of now: REPEATABLE READ and above read the slots.
  * - Slot rows that change without us are not counted.  On a standby WAL brings them, and where a subscription does the
  *   apply worker: there nothing is cached.  For what an administrator may do to the slots by hand, or a data-only
- *   restore, an entry is believed for a minute at most.  A transaction that has written something stores nothing.
+ *   restore, or a subscription that is gone again, an entry is believed for a minute at most.  A transaction that has
+ *   written something stores nothing.
  *
  * Shared memory begins anew after a crash, and so does the cache.  An entry tells its database and the OID of the slots
  * table, so a counter that was detached leaves nothing that another could find.  A database that is dropped takes its

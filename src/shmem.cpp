@@ -31,6 +31,7 @@
 #include "shmem.hpp"
 
 #include "cache.hpp"
+#include "debug.hpp"
 
 namespace likecount
 {
@@ -162,6 +163,8 @@ LikecountWakeCallback(ResourceReleasePhase phase, bool committed, bool top_level
 {
 	using namespace likecount;
 
+	if (committed && wake_at_commit && phase == RESOURCE_RELEASE_BEFORE_LOCKS)
+		LIKECOUNT_DEBUG_POINT("commit: nobody told");
 	if (!top_level || phase != RESOURCE_RELEASE_AFTER_LOCKS)
 		return;
 	if (committed && wake_at_commit)
