@@ -15,6 +15,7 @@
  */
 #include "counter.hpp"
 
+#include "debug.hpp"
 #include "queue.hpp"
 #include "reconcile.hpp"
 #include "shmem.hpp"
@@ -407,6 +408,7 @@ ReadCounters(const Members *m)
 			counter.may_be_frozen = MayHaveEntries(counter.frozen);
 			*kept = counter;
 			result = lappend(result, kept);
+			LIKECOUNT_DEBUG_POINT("counters: one read");
 		}
 	}
 	systable_endscan(scan);
